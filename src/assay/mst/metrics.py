@@ -1,13 +1,33 @@
-"""Distances on vectors, codes, sets, strings, matrices and callables behind one contract."""
+"""Distances on vectors, codes, sets, strings, matrices and functions, behind one contract.
+
+:func:`make_metric` looks at the data and the name of a metric, checks both, and returns a :class:`Metric`. Sources of the
+distances themselves are named in the modules that compute them.
+
+======================  ===========================================  ==========  =====================================
+name                    objects                                      is metric   unit of a distance
+======================  ===========================================  ==========  =====================================
+euclidean               rows of numbers                              yes         that of the coordinates
+cityblock, chebyshev    rows of numbers                              yes         that of the coordinates
+minkowski               rows of numbers, exponent p >= 1             yes         that of the coordinates
+sqeuclidean             rows of numbers                              no          its square
+cosine                  rows of numbers                              yes         chord sqrt(2 - 2 cos), 0 to 2
+haversine               (latitude, longitude) in radians             yes         radians; times 6371.0088 for kilometres
+hamming                 aligned sequences, strings, codes            yes         places that differ
+jaccard                 sets, membership matrices                    yes         1 - shared / united, 0 to 1
+levenshtein             strings                                      yes         insertions, deletions, substitutions
+levenshtein_normalized  strings                                      no          share of the longer string's length
+osa                     strings                                      no          as levenshtein, with transpositions
+jaro_winkler            strings                                      no          1 - similarity, 0 to 1
+precomputed             square or condensed array of distances       declared    as given
+a function              anything                                     declared    as given
+======================  ===========================================  ==========  =====================================
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 
 from assay.core.errors import InputError
 from assay.mst._contract import (
@@ -16,77 +36,151 @@ from assay.mst._contract import (
     Metric,
     MetricCheck,
     MetricWarning,
-    as_array,
     check_metric,
 )
+from assay.mst._given import CallableMetric, given_distances
+from assay.mst._reachability import MutualReachability, core_distances
+from assay.mst._strings import STRING_METRICS, StringMetric, texts
+from assay.mst._vectors import VECTOR_METRICS, VectorMetric, chord_to_cosine, dense_rows
 
-__all__ = ["CountedMetric", "Indices", "Metric", "MetricCheck", "MetricWarning", "check_metric", "make_metric"]
+__all__ = [
+    "METRICS",
+    "CountedMetric",
+    "Indices",
+    "Metric",
+    "MetricCheck",
+    "MetricWarning",
+    "MutualReachability",
+    "check_metric",
+    "chord_to_cosine",
+    "core_distances",
+    "make_metric",
+]
 
+METRICS = (*VECTOR_METRICS, "hamming", "jaccard", *STRING_METRICS, "precomputed")
+"""Names that :func:`make_metric` knows."""
 
-class _Pairwise(Metric):
-    def __init__(self, X: Any, name: str, pairwise: Callable[[Any, Any], NDArray[np.float64]]) -> None:
-        self.X, self.name, self.pairwise = X, name, pairwise
-
-    def __len__(self) -> int:
-        return len(self.X)
-
-    def _take(self, index: Indices) -> Any:
-        if isinstance(self.X, np.ndarray) or isinstance(index, slice):
-            return self.X[index]
-        return [self.X[i] for i in index]
-
-    def block(self, queries: Indices, targets: Indices) -> NDArray[np.float64]:
-        return np.asarray(self.pairwise(self._take(queries), self._take(targets)), dtype=np.float64)
-
-    def pairs(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.float64]:
-        return np.array([self.block(as_array(slice(i, i + 1), len(self)), as_array(slice(j, j + 1), len(self)))[0, 0]
-                         for i, j in zip(first, second, strict=True)], dtype=np.float64)
-
-    def subset(self, members: NDArray[np.int64]) -> Metric:
-        return _Pairwise(self._take(members), self.name, self.pairwise)
+_ALIASES = {"manhattan": "cityblock", "l1": "cityblock", "l2": "euclidean", "linf": "chebyshev"}
 
 
-def make_metric(X: Any, metric: Any = "euclidean", *, p: float | None = None, unit: str = "codepoint") -> Metric:
-    """Return the metric on `X`."""
+def make_metric(
+    X: Any,
+    metric: str | Callable[..., Any] | Metric = "euclidean",
+    *,
+    p: float | None = None,
+    unit: str = "codepoint",
+    packed: bool = False,
+    vectorized: bool = False,
+    is_metric: bool = True,
+) -> Metric:
+    """Return the metric `metric` on the objects `X`, after checking both.
+
+    Parameters
+    ----------
+    X : array, torch tensor, sparse matrix or sequence
+        The n objects; the table in :mod:`assay.mst.metrics` says which metric takes which. Arrays and CPU tensors are
+        used without a copy where they are float32, float64 or uint8 in C order; CUDA tensors stay on their device. A
+        :class:`Metric` is returned as it is.
+    metric : str, callable or Metric
+        One of `METRICS`, or a function of two objects.
+    p : float, optional
+        Exponent of ``"minkowski"``, at least 1 (infinity allowed).
+    unit : {"codepoint", "byte"}
+        What an edit distance counts: code points, or bytes of UTF-8.
+    packed : bool
+        For ``"hamming"``: `X` holds bits, packed into uint8 or uint64.
+    vectorized : bool
+        For a function: it takes two collections of objects and returns their (q, m) distances.
+    is_metric : bool
+        For a function or ``"precomputed"``: whether you vouch for the triangle inequality. Without it, alpha and beta are
+        not certified.
+
+    Returns
+    -------
+    Metric
+
+    Raises
+    ------
+    InputError
+        Where the name is unknown, an option does not belong to the metric, or `X` is not what the metric needs.
+    MissingPackageError
+        Where a metric on strings lacks rapidfuzz.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> make_metric(["kitten", "sitting"], "levenshtein").pairs(np.array([0]), np.array([1])).tolist()
+    [3.0]
+    >>> make_metric([{1, 2}, {2, 3}], "jaccard").block(slice(0, 1), slice(0, 2)).round(3).tolist()
+    [[0.0, 0.667]]
+    """
     if isinstance(X, Metric):
         return X
     if isinstance(metric, Metric):
         return metric
+    name = _ALIASES.get(metric, metric) if isinstance(metric, str) else None
+    _require_options(name, p=p, unit=unit, packed=packed, vectorized=vectorized)
     if callable(metric):
-        return _Pairwise(X, "callable", lambda A, B: np.array([[metric(a, b) for b in B] for a in A]).reshape(len(A), len(B)))
-    if metric == "levenshtein":
-        from rapidfuzz.distance import Levenshtein
-        from rapidfuzz.process import cdist as strings
-        return _Pairwise(list(X), metric, lambda A, B: strings(A, B, scorer=Levenshtein.distance))
-    if metric == "jaccard":
-        def jaccard(A: Sequence[Any], B: Sequence[Any]) -> NDArray[np.float64]:
-            return np.array([[1 - len(a & b) / len(a | b) if a | b else 0.0 for b in B] for a in A]).reshape(len(A), len(B))
-        return _Pairwise([set(x) for x in X], metric, jaccard)
-    X = np.asarray(X)
-    if X.ndim != 2:
-        raise InputError(f"X has shape {X.shape}", expected="(n, d)")
-    if metric == "hamming":
-        return _Pairwise(X, metric, lambda A, B: (A[:, None, :] != B[None]).sum(-1))
-    if metric == "precomputed":
-        return _Precomputed(X)
-    options = {"p": p} if metric == "minkowski" else {}
-    return _Pairwise(X, metric, lambda A, B: cdist(A, B, metric, **options))
+        return _checked_size(CallableMetric(_objects(X), metric, vectorized=vectorized, is_metric=is_metric))
+    if name in VECTOR_METRICS:
+        return _checked_size(_vectors(X, name, p=p))
+    if name in STRING_METRICS:
+        return _checked_size(StringMetric(texts(X, name=name, unit=unit), name))
+    if name == "hamming":
+        from assay.mst._codes import HammingMetric, packed_words, symbol_planes
+
+        words, planes = (packed_words(X), 1) if packed else symbol_planes(X)
+        return _checked_size(HammingMetric(words, planes=planes))
+    if name == "jaccard":
+        from assay.mst._sets import JaccardMetric, set_rows
+
+        starts, items, vocabulary = set_rows(X)
+        return _checked_size(JaccardMetric(starts, items, vocabulary=vocabulary))
+    if name == "precomputed":
+        given = given_distances(X)
+        given.is_metric = is_metric
+        return _checked_size(given)
+    raise InputError(f"metric is {metric!r}", expected=f"a function, or one of {', '.join(METRICS)}")
 
 
-class _Precomputed(Metric):
-    name = "precomputed"
+def _require_options(
+    name: str | None, *, p: float | None, unit: str, packed: bool, vectorized: bool
+) -> None:
+    if name == "minkowski":
+        if p is None or math.isnan(p) or p < 1:
+            raise InputError(f"metric='minkowski' got p={p}", expected="p >= 1")
+    elif p is not None:
+        raise InputError(f"p is {p}", expected="p only with metric='minkowski'")
+    if unit != "codepoint" and name not in STRING_METRICS:
+        raise InputError(f"unit is {unit!r}", expected=f"unit only with {', '.join(STRING_METRICS)}")
+    if packed and name != "hamming":
+        raise InputError("packed is True", expected="packed only with metric='hamming'")
+    if vectorized and name is not None:
+        raise InputError("vectorized is True", expected="vectorized only with a function as metric")
 
-    def __init__(self, D: NDArray[Any]) -> None:
-        self.D = D
 
-    def __len__(self) -> int:
-        return len(self.D)
+def _vectors(X: Any, name: str, *, p: float | None) -> Metric:
+    exponent = 2.0 if p is None else float(p)
+    if type(X).__module__.partition(".")[0] == "torch":
+        from assay.mst._torch import TorchMetric, on_device
 
-    def block(self, queries: Indices, targets: Indices) -> NDArray[np.float64]:
-        return np.asarray(self.D[np.ix_(as_array(queries, len(self)), as_array(targets, len(self)))], dtype=np.float64)
+        if on_device(X):
+            return TorchMetric(X, name, p=exponent)
+        X = X.detach().numpy()
+    if hasattr(X, "tocsr"):
+        raise InputError("X is a sparse matrix", expected=f"a dense array (n, d) for metric={name!r}")
+    return VectorMetric(dense_rows(X, name), name, p=exponent)
 
-    def pairs(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.float64]:
-        return np.asarray(self.D[first, second], dtype=np.float64)
 
-    def subset(self, members: NDArray[np.int64]) -> Metric:
-        return _Precomputed(self.D[np.ix_(members, members)])
+def _objects(X: Any) -> Any:
+    if hasattr(X, "to_pylist"):
+        return X.to_pylist()
+    if isinstance(X, Sequence) or (hasattr(X, "__len__") and hasattr(X, "__getitem__")):
+        return X
+    raise InputError(f"X is a {type(X).__name__}", expected="a sequence of objects for a function as metric")
+
+
+def _checked_size(metric: Metric) -> Metric:
+    if len(metric) == 0:
+        raise InputError("X is empty", expected="at least one object")
+    return metric

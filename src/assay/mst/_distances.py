@@ -1,0 +1,420 @@
+"""Compiled distances among dense rows.
+
+Targets are packed into panels of `WIDTH` points with the coordinate as the slow axis, so that one vector register holds
+the same coordinate of several points, and a tile of `HEIGHT` queries by `WIDTH` targets is accumulated in registers.
+Every pair is summed over its coordinates in order, with fused multiply-adds, whatever the tile it falls into: a
+distance depends on its two points only. That is why no BLAS is called here: its sums depend on the block's shape.
+
+The register tile is emitted as vector instructions, because numba keeps no array in registers and its vectoriser gives
+up on tiles whose rows might overlap.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+__all__ = [
+    "ABSOLUTE",
+    "ANGLE",
+    "DOT",
+    "IDENTITY",
+    "MAXIMUM",
+    "POWER",
+    "ROOT",
+    "SQRT",
+    "SQUARED",
+    "centred_squares",
+    "vector_block",
+    "vector_pairs",
+]
+
+DOT, SQUARED, ABSOLUTE, MAXIMUM, POWER = range(5)
+"""How coordinates add up: squared differences by the inner product of centred rows, or squared, absolute, greatest or
+p-th power differences taken directly."""
+
+IDENTITY, SQRT, ROOT, ANGLE = range(4)
+"""What is made of the sum: nothing, its square root, its p-th root, the angle of a chord on the unit sphere."""
+
+LANES = 8
+_ZMM = llvm.get_host_cpu_features().get("avx512f", False)
+HEIGHT = 8 if _ZMM else 6
+WIDTH = 16 if _ZMM else 8
+"""Register tile: 16 accumulators and 2 targets of 32 registers with AVX-512, 12 and 2 of 16 with AVX2."""
+
+LONE_ROWS = 2
+"""Up to so many queries left over are done one by one, which is faster than a tile that is mostly empty."""
+
+BUFFER = 1 << 17
+"""Doubles in a packed buffer (1 MiB): queries and targets together stay in a second-level cache."""
+
+CANCELLATION = 1e-4
+"""Below this share of |x|^2 + |y|^2, |x|^2 + |y|^2 - 2xy has lost four digits, and the difference is taken directly."""
+
+
+def _vector_call(builder: Any, operation: str, *arguments: Any) -> Any:
+    vector = arguments[0].type
+    function_type = ir.FunctionType(vector, [vector] * len(arguments))
+    function = cgutils.get_or_insert_function(builder.module, function_type, f"llvm.{operation}.v{LANES}f64")
+    return builder.call(function, arguments)
+
+
+def _load(builder: Any, vector: Any, place: Any) -> Any:
+    return builder.load(builder.bitcast(place, vector.as_pointer()), align=1, typ=vector)
+
+
+def _store(builder: Any, value: Any, place: Any) -> None:
+    builder.store(value, builder.bitcast(place, value.type.as_pointer()), align=8)
+
+
+def _order(lanes: list[int]) -> Any:
+    return ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
+
+
+def _splat(builder: Any, vector: Any, scalar: Any) -> Any:
+    undefined = ir.Constant(vector, ir.Undefined)
+    return builder.shuffle_vector(
+        builder.insert_element(undefined, scalar, ir.IntType(32)(0)), undefined, _order([0] * LANES)
+    )
+
+
+def _accumulate(builder: Any, kind: int, total: Any, query: Any, target: Any) -> Any:
+    if kind == DOT:
+        return _vector_call(builder, "fma", query, target, total)
+    difference = builder.fsub(query, target)
+    if kind == SQUARED:
+        return _vector_call(builder, "fma", difference, difference, total)
+    absolute = _vector_call(builder, "fabs", difference)
+    if kind == ABSOLUTE:
+        return builder.fadd(total, absolute)
+    return builder.select(builder.fcmp_ordered(">", absolute, total), absolute, total)
+
+
+def _tile_code(kind: int, height: int, root: bool) -> Callable[..., Any]:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        queries, panels, out = (
+            context.make_array(signature.args[at])(context, builder, args[at]).data for at in (0, 2, 5)
+        )
+        first, origin, dims, place, stride = args[1], args[3], args[4], args[6], args[7]
+        size, vector = ir.IntType(64), ir.VectorType(ir.DoubleType(), LANES)
+        parts = WIDTH // LANES
+        rows = [builder.gep(queries, [builder.mul(builder.add(first, size(row)), dims)]) for row in range(height)]
+        panel = builder.gep(panels, [origin])
+        entry = builder.block
+        loop, done = builder.append_basic_block("coordinates"), builder.append_basic_block("done")
+        builder.branch(loop)
+
+        builder.position_at_end(loop)
+        k = builder.phi(size)
+        k.add_incoming(size(0), entry)
+        totals = [builder.phi(vector) for _ in range(height * parts)]
+        for total in totals:
+            total.add_incoming(ir.Constant(vector, [0.0] * LANES), entry)
+        targets = [
+            _load(builder, vector, builder.gep(panel, [builder.add(builder.mul(k, size(WIDTH)), size(part * LANES))]))
+            for part in range(parts)
+        ]
+        sums = []
+        for row in range(height):
+            query = _splat(builder, vector, builder.load(builder.gep(rows[row], [k]), typ=ir.DoubleType()))
+            for part in range(parts):
+                sums.append(_accumulate(builder, kind, totals[row * parts + part], query, targets[part]))
+        following = builder.add(k, size(1))
+        k.add_incoming(following, loop)
+        for total, value in zip(totals, sums, strict=True):
+            total.add_incoming(value, loop)
+        builder.cbranch(builder.icmp_signed("<", following, dims), loop, done)
+
+        builder.position_at_end(done)
+        for number, value in enumerate(sums):
+            row, part = divmod(number, parts)
+            at = builder.add(builder.add(place, builder.mul(stride, size(row))), size(part * LANES))
+            _store(builder, _vector_call(builder, "sqrt", value) if root else value, builder.gep(out, [at]))
+        return context.get_dummy_value()
+
+    return codegen
+
+
+def _tile(kind: int, height: int, *, root: bool = False) -> Any:
+    """Return the intrinsic ``tile(queries, first, panels, origin, dims, out, place, stride)``.
+
+    It reads `height` rows of the flat (rows, dims) array `queries` from row `first` on and the panel that starts at
+    ``panels[origin]``, and writes row r of its sums (or their square roots) to ``out[place + r * stride]`` and on.
+    """
+
+    def typed(context: Any, queries: Any, first: Any, panels: Any, origin: Any, dims: Any, out: Any, place: Any, stride: Any) -> Any:
+        integer = types.int64
+        signature = types.void(queries, integer, panels, integer, integer, out, integer, integer)
+        return signature, _tile_code(kind, height, root)
+
+    return intrinsic(typed)
+
+
+_dot_tile, _dot_row = _tile(DOT, HEIGHT), _tile(DOT, 1)
+_euclidean_tile, _euclidean_row = _tile(SQUARED, HEIGHT, root=True), _tile(SQUARED, 1, root=True)
+_squared_tile, _squared_row = _tile(SQUARED, HEIGHT), _tile(SQUARED, 1)
+_absolute_tile, _absolute_row = _tile(ABSOLUTE, HEIGHT), _tile(ABSOLUTE, 1)
+_maximum_tile, _maximum_row = _tile(MAXIMUM, HEIGHT), _tile(MAXIMUM, 1)
+
+
+@intrinsic
+def _pack_square(context: Any, flat: Any, starts: Any, column: Any, factors: Any, shift: Any, k: Any, packed: Any, place: Any) -> Any:
+    """Transpose 8 coordinates from k on of the 8 rows that start at ``flat[starts[column]]`` and on into a panel."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        flat, starts, factors, shift, packed = (
+            context.make_array(signature.args[at])(context, builder, args[at]).data for at in (0, 1, 3, 4, 6)
+        )
+        column, k, place = args[2], args[5], args[7]
+        size, double = ir.IntType(64), ir.DoubleType()
+        vector = ir.VectorType(double, LANES)
+        stored = ir.VectorType(context.get_data_type(signature.args[0].dtype), LANES)
+        middle = _load(builder, vector, builder.gep(shift, [k]))
+        rows = []
+        for lane in range(LANES):
+            at = builder.add(column, size(lane))
+            start = builder.load(builder.gep(starts, [at]), typ=size)
+            row = _load(builder, stored, builder.gep(flat, [builder.add(start, k)]))
+            if isinstance(stored.element, ir.IntType):
+                row = builder.uitofp(row, vector)
+            elif stored.element != double:
+                row = builder.fpext(row, vector)
+            factor = _splat(builder, vector, builder.load(builder.gep(factors, [at]), typ=double))
+            rows.append(builder.fmul(builder.fsub(row, middle), factor))
+        for order_low, order_high, distance in (
+            ([0, 8, 2, 10, 4, 12, 6, 14], [1, 9, 3, 11, 5, 13, 7, 15], 1),
+            ([0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15], 2),
+            ([0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15], 4),
+        ):
+            for low in (lane for lane in range(LANES) if not lane & distance):
+                a, b = rows[low], rows[low + distance]
+                rows[low] = builder.shuffle_vector(a, b, _order(order_low))
+                rows[low + distance] = builder.shuffle_vector(a, b, _order(order_high))
+        for coordinate, row in enumerate(rows):
+            at = builder.add(builder.add(place, size(coordinate * WIDTH)), column)
+            _store(builder, row, builder.gep(packed, [at]))
+        return context.get_dummy_value()
+
+    integer = types.int64
+    return types.void(flat, starts, integer, factors, shift, integer, packed, integer), codegen
+
+
+@intrinsic
+def _fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
+    """Return a * b + c, rounded once: the arithmetic of the tiles, for single pairs."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.fma(*args)
+
+    return types.float64(types.float64, types.float64, types.float64), codegen
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _finish(total: float, p: float, finish: int) -> float:
+    if finish == SQRT:
+        return math.sqrt(total)
+    if finish == ROOT:
+        return total ** (1.0 / p)
+    if finish == ANGLE:
+        return 2.0 * math.asin(min(1.0, 0.5 * math.sqrt(total)))
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _direct(X, i, j, scale, kind, p):  # type: ignore[no-untyped-def]
+    """Return the sum over the coordinates of rows i and j, differences taken directly."""
+    a, b = (scale[i], scale[j]) if len(scale) else (1.0, 1.0)
+    total = 0.0
+    for k in range(X.shape[1]):
+        difference = np.float64(X[i, k]) * a - np.float64(X[j, k]) * b
+        if kind == DOT or kind == SQUARED:
+            total = _fma(difference, difference, total)
+        elif kind == ABSOLUTE:
+            total += abs(difference)
+        elif kind == MAXIMUM:
+            total = max(total, abs(difference))
+        else:
+            total += abs(difference) ** p
+    return total
+
+
+@njit(cache=True, nogil=True)
+def vector_pairs(X, first, second, scale, kind, p, finish):  # type: ignore[no-untyped-def]
+    """Return the distances of the pairs (first[a], second[a])."""
+    out = np.empty(len(first))
+    for a in range(len(first)):
+        out[a] = _finish(_direct(X, first[a], second[a], scale, kind, p), p, finish)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def centred_squares(X, shift, scale):  # type: ignore[no-untyped-def]
+    """Return the squared norm of every row minus `shift`, scaled."""
+    out = np.empty(len(X))
+    for i in range(len(X)):
+        factor = scale[i] if len(scale) else 1.0
+        total = 0.0
+        for k in range(X.shape[1]):
+            value = (np.float64(X[i, k]) - shift[k]) * factor
+            total = _fma(value, value, total)
+        out[i] = total
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _aligned(size: int):  # type: ignore[no-untyped-def]
+    """Return an array that starts on a cache line: a register that straddles two costs two loads."""
+    memory = np.empty(size + LANES)
+    ahead = (-memory.ctypes.data // 8) % LANES
+    return memory[ahead : ahead + size]
+
+
+@njit(cache=True, nogil=True)
+def _pack_rows(X, index, shift, scale, packed):  # type: ignore[no-untyped-def]
+    dims = X.shape[1]
+    for a in range(len(index)):
+        i = index[a]
+        factor = scale[i] if len(scale) else 1.0
+        for k in range(dims):
+            packed[a * dims + k] = (np.float64(X[i, k]) - shift[k]) * factor
+
+
+@njit(cache=True, nogil=True)
+def _pack_panels(X, index, shift, scale, packed):  # type: ignore[no-untyped-def]
+    dims = X.shape[1]
+    flat = X.reshape(-1)
+    starts = np.zeros(WIDTH, dtype=np.int64)
+    factors = np.ones(WIDTH)
+    whole = dims - dims % LANES
+    for start in range(0, len(index), WIDTH):
+        width = min(WIDTH, len(index) - start)
+        for c in range(width):
+            starts[c] = index[start + c] * dims
+            if len(scale):
+                factors[c] = scale[index[start + c]]
+        origin = start * dims
+        for k in range(0, whole, LANES):
+            for c in range(0, WIDTH, LANES):
+                _pack_square(flat, starts, c, factors, shift, k, packed, origin + k * WIDTH)
+        for k in range(whole, dims):
+            for c in range(WIDTH):
+                packed[origin + k * WIDTH + c] = (np.float64(flat[starts[c] + k]) - shift[k]) * factors[c]
+
+
+@njit(cache=True, nogil=True)
+def _power_tile(queries, first, height, panels, origin, dims, p, out, place, stride):  # type: ignore[no-untyped-def]
+    for row in range(height):
+        for column in range(WIDTH):
+            total = 0.0
+            for k in range(dims):
+                difference = queries[(first + row) * dims + k] - panels[origin + k * WIDTH + column]
+                total += abs(difference) ** p
+            out[place + row * stride + column] = total
+
+
+@njit(cache=True, nogil=True)
+def _tile_into(queries, first, height, panels, origin, dims, kind, p, finish, out, place, stride):  # type: ignore[no-untyped-def]
+    if kind == POWER:
+        _power_tile(queries, first, height, panels, origin, dims, p, out, place, stride)
+    elif height == 1:
+        if kind == DOT:
+            _dot_row(queries, first, panels, origin, dims, out, place, stride)
+        elif kind == ABSOLUTE:
+            _absolute_row(queries, first, panels, origin, dims, out, place, stride)
+        elif kind == MAXIMUM:
+            _maximum_row(queries, first, panels, origin, dims, out, place, stride)
+        elif finish == SQRT:
+            _euclidean_row(queries, first, panels, origin, dims, out, place, stride)
+        else:
+            _squared_row(queries, first, panels, origin, dims, out, place, stride)
+    elif kind == DOT:
+        _dot_tile(queries, first, panels, origin, dims, out, place, stride)
+    elif kind == ABSOLUTE:
+        _absolute_tile(queries, first, panels, origin, dims, out, place, stride)
+    elif kind == MAXIMUM:
+        _maximum_tile(queries, first, panels, origin, dims, out, place, stride)
+    elif finish == SQRT:
+        _euclidean_tile(queries, first, panels, origin, dims, out, place, stride)
+    else:
+        _squared_tile(queries, first, panels, origin, dims, out, place, stride)
+
+
+@njit(cache=True, nogil=True)
+def _expand(X, queries, targets, squares, scale, p, part):  # type: ignore[no-untyped-def]
+    """Turn inner products into squared distances, in place; those that cancelled are computed directly."""
+    target_squares = squares[targets]
+    for a in range(len(queries)):
+        own = squares[queries[a]]
+        line = part[a]
+        cancelled = 0
+        for b in range(len(targets)):
+            both = own + target_squares[b]
+            total = both - 2.0 * line[b]
+            cancelled += total < CANCELLATION * both
+            line[b] = total
+        if cancelled:
+            for b in range(len(targets)):
+                if line[b] < CANCELLATION * (own + target_squares[b]):
+                    line[b] = _direct(X, queries[a], targets[b], scale, SQUARED, p)
+
+
+@njit(cache=True, nogil=True)
+def vector_block(X, queries, targets, shift, scale, squares, kind, p, finish):  # type: ignore[no-untyped-def]
+    """Return the distances from every query row to every target row of `X`, float64 (q, m).
+
+    `shift` (d,) is subtracted from the rows and `scale` (n,), where it is not empty, multiplies them; `squares` (n,)
+    holds the squared norms that DOT needs. `kind` says how coordinates add up and `finish` what is made of the sum.
+    """
+    dims = X.shape[1]
+    out = np.empty((len(queries), len(targets)))
+    if not out.size:
+        return out
+    flat = out.reshape(-1)
+    stride = len(targets)
+    rows_at_once = min(len(queries), max(256, BUFFER // dims))
+    columns_at_once = min(len(targets), max(64, BUFFER // dims))
+    packed_rows = np.zeros((rows_at_once + HEIGHT) * dims)
+    packed_panels = _aligned((columns_at_once + WIDTH) * dims)
+    band_rows = HEIGHT * max(8, BUFFER // (4 * HEIGHT * dims))
+    edge = np.empty(HEIGHT * WIDTH)
+    for row in range(0, len(queries), rows_at_once):
+        row_index = queries[row : row + rows_at_once]
+        _pack_rows(X, row_index, shift, scale, packed_rows)
+        for column in range(0, len(targets), columns_at_once):
+            column_index = targets[column : column + columns_at_once]
+            _pack_panels(X, column_index, shift, scale, packed_panels)
+            for band in range(0, len(row_index), band_rows):
+                band_end = min(band + band_rows, len(row_index))
+                for start in range(0, len(column_index), WIDTH):
+                    width = min(WIDTH, len(column_index) - start)
+                    origin = start * dims
+                    r = band
+                    while r < band_end:
+                        height = 1 if band_end - r <= LONE_ROWS else HEIGHT
+                        place = (row + r) * stride + column + start
+                        if band_end - r >= height and width == WIDTH:
+                            _tile_into(packed_rows, r, height, packed_panels, origin, dims, kind, p, finish, flat, place, stride)
+                        else:
+                            _tile_into(packed_rows, r, height, packed_panels, origin, dims, kind, p, finish, edge, 0, WIDTH)
+                            for a in range(min(band_end - r, height)):
+                                for b in range(width):
+                                    flat[place + a * stride + b] = edge[a * WIDTH + b]
+                        r += height
+            if kind == DOT:
+                part = out[row : row + len(row_index), column : column + len(column_index)]
+                _expand(X, row_index, column_index, squares, scale, p, part)
+    if kind == DOT and finish == SQRT:
+        for at in range(flat.size):
+            flat[at] = math.sqrt(flat[at])
+    elif finish == ROOT or finish == ANGLE:
+        for at in range(flat.size):
+            flat[at] = _finish(flat[at], p, finish)
+    return out
