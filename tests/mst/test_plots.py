@@ -67,10 +67,12 @@ def test_budget_curves_show_excess_over_calls_and_leave_out_what_is_unknown() ->
 
 
 def test_the_histogram_counts_every_component_once() -> None:
-    sizes = np.array([1, 1, 2, 5, 5, 400])
-    axes = plot_component_sizes({"random": sizes}).axes[0]
-    assert sum(patch.get_height() for patch in axes.patches) == len(sizes)
-    assert "largest 400" in axes.get_legend().get_texts()[0].get_text()
+    sizes = {"random": np.array([1, 1, 2, 5, 5, 400]), "kcenter": np.array([1, 1000])}
+    panels = plot_component_sizes(sizes).axes
+    for axes, values in zip(panels, sizes.values(), strict=True):
+        assert sum(patch.get_height() for patch in axes.patches) == len(values)
+        assert axes.patches[0].get_height() == (values == 1).sum()
+    assert panels[1].get_title(loc="left") == "kcenter: 2 components, the largest of 1,000 points"
 
 
 @pytest.mark.parametrize("n", [2, 40, 5000])

@@ -23,6 +23,7 @@ __all__ = [
     "plot_component_sizes",
     "plot_dendrogram",
     "plot_tree",
+    "principal_plane",
     "save_figure",
     "tree_layout",
 ]
@@ -81,6 +82,7 @@ def plot_budgets(rows: Sequence[Mapping[str, float]], *, title: str = "") -> Fig
             axes.plot(calls[known], heights, marker=marker, color=colour, label=label, linewidth=1.4, markersize=5)
     axes.set_xscale("log")
     axes.set_yscale("log")
+    _plain_numbers(axes.xaxis)
     axes.set_xlabel("distance calls")
     axes.set_ylabel("excess over the best completion (value − 1)")
     axes.legend(frameon=False)
@@ -100,20 +102,26 @@ def plot_component_sizes(sizes: Mapping[str, NDArray[np.int64]], *, title: str =
     Returns
     -------
     Figure
-        A histogram with logarithmic bins and the largest component marked.
+        A histogram a forest, with logarithmic bins and the largest component marked.
     """
-    figure, axes = _figure(title)
+    figure, first = _figure(title, height=1.2 + 2.2 * len(sizes))
+    first.remove()
+    panels = figure.subplots(len(sizes), sharex=True, squeeze=False)[:, 0]
     largest = max(int(values.max()) for values in sizes.values())
-    bins = np.unique(np.floor(np.geomspace(1, largest + 1, 30))) - 0.5
+    bins = np.unique(np.floor(np.geomspace(1, largest + 1, 24))) - 0.5
     bins = np.append(bins[bins < largest], largest + 0.5)
-    for (name, values), colour in zip(sizes.items(), (ACCENT, SECOND, THIRD), strict=False):
-        label = f"{name}: {len(values)} components, largest {int(values.max())}"
-        axes.hist(values, bins=bins, color=colour, alpha=0.55, label=label, edgecolor=INK, linewidth=0.4)
-        axes.axvline(values.max(), color=colour, linewidth=1, linestyle=":")
-    axes.set_xscale("log")
-    axes.set_xlabel("points in the component")
-    axes.set_ylabel("components")
-    axes.legend(frameon=False)
+    for axes, (name, values), colour in zip(panels, sizes.items(), (ACCENT, SECOND, THIRD), strict=False):
+        _style(axes, f"{name}: {len(values):,} components, the largest of {int(values.max()):,} points")
+        axes.hist(values, bins=bins, color=colour, edgecolor="white", linewidth=0.4)
+        axes.axvline(values.max(), color=INK, linewidth=1, linestyle=":")
+        axes.yaxis.get_major_locator().set_params(integer=True)
+        axes.set_ylabel("components")
+    panels[-1].set_xscale("log")
+    panels[-1].set_xlim(0.9, 1.1 * largest)
+    _plain_numbers(panels[-1].xaxis)
+    panels[-1].set_xlabel("points in the component")
+    figure.suptitle(title, x=0.06, ha="left", fontsize=11, color=INK)
+    figure.tight_layout()
     return figure
 
 
@@ -215,8 +223,8 @@ def plot_tree(
 def tree_layout(edges: NDArray[np.int64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Place the points of a tree in the plane so that no edges cross and edge lengths are the weights.
 
-    Each subtree gets a wedge as wide as its share of the leaves (the equal-angle method for unrooted trees). It needs no
-    coordinates, so it draws trees of strings and sets.
+    Each subtree gets a wedge as wide as its share of the leaves (the equal-angle method for unrooted trees). It needs
+    no coordinates, so it draws trees of strings and sets.
 
     Parameters
     ----------
@@ -262,6 +270,33 @@ def tree_layout(edges: NDArray[np.int64], weights: NDArray[np.float64]) -> NDArr
     return positions
 
 
+def principal_plane(points: NDArray[Any]) -> tuple[NDArray[np.float64], tuple[str, str]]:
+    """Project vectors to the plane that shows most of their variance.
+
+    Parameters
+    ----------
+    points : ndarray, shape (n, d)
+        One or two dimensions are taken as they are.
+
+    Returns
+    -------
+    positions : ndarray of float64, shape (n, 2)
+    axis_labels : pair of str
+        What the two axes are, with the share of variance of principal components.
+    """
+    n_points, dimensions = points.shape
+    if dimensions == 1:
+        return np.column_stack([points[:, 0], np.zeros(n_points)]).astype(np.float64), ("coordinate 0", "")
+    if dimensions == 2:
+        return np.asarray(points, dtype=np.float64), ("coordinate 0", "coordinate 1")
+    centred = np.asarray(points, dtype=np.float64) - points.mean(axis=0, dtype=np.float64)
+    variances, axes = np.linalg.eigh(centred.T @ centred)
+    total = variances.sum() or 1.0
+    first, second = 100 * variances[-1] / total, 100 * variances[-2] / total
+    labels = (f"principal component 1 ({first:.0f} %)", f"principal component 2 ({second:.0f} %)")
+    return centred @ axes[:, [-1, -2]], labels
+
+
 def _rooted(
     edges: NDArray[np.int64], weights: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
@@ -299,15 +334,28 @@ def _rooted(
     return search(path[len(path) // 2])
 
 
-def _figure(title: str) -> tuple[Figure, Axes]:
+def _figure(title: str, *, height: float = 4.6) -> tuple[Figure, Axes]:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingPackageError("matplotlib", what="a plot", extra="mst") from error
-    figure = Figure(figsize=(7, 4.6))
-    axes: Any = figure.add_subplot()
-    axes.set_title(title, loc="left", fontsize=11, color=INK)
+    figure = Figure(figsize=(7, height))
+    axes = figure.add_subplot()
+    _style(axes, title)
+    return figure, axes
+
+
+def _style(axes: Axes, title: str) -> None:
+    axes.set_title(title, loc="left", fontsize=10, color=INK)
     axes.grid(color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+
+
+def _plain_numbers(axis: Any) -> None:
+    """Label a logarithmic axis at 1, 2, 5, 10, … as 20 k or 3 M instead of with powers."""
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(EngFormatter(places=None, sep="\u2009"))
+    axis.set_minor_formatter(NullFormatter())

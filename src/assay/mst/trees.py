@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["Tree", "check_tree_output", "read_labels", "read_tree", "write_labels", "write_tree"]
+__all__ = ["Tree", "check_labels_output", "check_tree_output", "read_labels", "read_tree", "write_labels", "write_tree"]
 
 STREAM = "-"
 COLUMNS = ("u", "v", "weight")
@@ -61,6 +61,13 @@ def check_tree_output(path: str | os.PathLike[str], *, force: bool = False) -> N
     """Refuse a name that no tree can be written to, before any work is done."""
     if os.fspath(path) != STREAM:
         _require_suffix(path, WRITTEN_SUFFIXES)
+        check_output(path, force=force)
+
+
+def check_labels_output(path: str | os.PathLike[str], *, force: bool = False) -> None:
+    """Refuse a name that no labels can be written to, before any work is done."""
+    if os.fspath(path) != STREAM:
+        _require_suffix(path, LABEL_SUFFIXES)
         check_output(path, force=force)
 
 
@@ -113,8 +120,8 @@ def read_tree(path: str | os.PathLike[str], *, weights_needed: bool = True) -> T
     Parameters
     ----------
     path : path or "-"
-        CSV on standard input; ``.csv``, ``.tsv`` (perhaps gzipped) or ``.parquet`` with the columns u, v, weight (a text
-        table without a header is read in this order); ``.npz`` with the arrays edges and weights; ``.graphml``.
+        CSV on standard input; ``.csv``, ``.tsv`` (perhaps gzipped) or ``.parquet`` with the columns u, v, weight (a
+        text table without a header is read in this order); ``.npz`` with the arrays edges and weights; ``.graphml``.
     weights_needed : bool
         Whether edges without weights are refused. When they aren't, missing weights are NaN.
 
