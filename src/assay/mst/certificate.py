@@ -30,8 +30,8 @@ FloatArray = NDArray[np.float64]
 
 INTERVALS = ("normal", "bernstein")
 
-ROW_ENTRIES = 1 << 22
-"""Distances that a thread holds at once: 32 MiB."""
+ROW_BYTES = 32 << 20
+"""Distances that a thread holds at once."""
 
 CYCLE_SLACK = 1e-9
 """Relative difference of two lengths that the rounding of blocks can explain."""
@@ -91,6 +91,7 @@ def certify(
     ci: str = "normal",
     rng: np.random.Generator,
     n_jobs: int = 1,
+    block_bytes: int = ROW_BYTES,
 ) -> Certificate:
     """Bound a spanning tree's weight against the minimum, and insert the improving edges that the sample shows.
 
@@ -112,6 +113,8 @@ def certify(
     rng : numpy.random.Generator
     n_jobs : int
         Threads.
+    block_bytes : int
+        Distances that a thread holds at once; at least one row of n.
 
     Returns
     -------
@@ -129,7 +132,7 @@ def certify(
     nearest = np.empty(sampled)
     improvable = 0
     fresh: list[IntArray] = []
-    width = max(1, ROW_ENTRIES // n)
+    width = max(1, block_bytes // (8 * n))
 
     def scan(part: tuple[int, int]) -> tuple[FloatArray, list[IntArray]]:
         low, high = part
@@ -160,7 +163,7 @@ def certify(
     improved = float(weights.sum())
     bound = min(bound, improved, total)
     ratio = improved / bound if bound > 0 else (1.0 if improved == 0 else math.inf)
-    upper = 1.0 if improvable == sampled else float(betaincinv(improvable + 1, sampled - improvable, CYCLE_CONFIDENCE))
+    upper = improvable / n if sampled == n else 1.0 if improvable == sampled else float(betaincinv(improvable + 1, sampled - improvable, CYCLE_CONFIDENCE))
     return Certificate(sampled, 1.0 if sampled == n else confidence, ci, bound, ratio, improvable, upper, edges, weights)
 
 
@@ -305,7 +308,7 @@ def check_tree(
     weights: Any = None,
     *,
     metric: Any = "euclidean",
-    certify_rows: int = 200,
+    samples: int = 200,
     confidence: float = 0.99,
     ci: str = "normal",
     random_state: int | np.random.Generator | None = 0,
@@ -321,7 +324,7 @@ def check_tree(
         Lengths to check.
     metric : str, callable or Metric
         See :func:`assay.mst.make_metric`.
-    certify_rows : int
+    samples : int
         Objects to sample for the certificate and the cycle test; 0 leaves them out.
     confidence : float
         Of the certificate.
@@ -346,7 +349,7 @@ def check_tree(
     >>> import numpy as np
     >>> report = check_tree(np.array([[0.0], [1.0], [3.0]]), [[0, 1], [1, 2]], [1.0, 2.0])
     >>> report.ok, report.certificate.mst_ratio_upper
-    (True, 1.5)
+    (True, 1.0)
     """
     counted = as_counted(X, metric)
     n = len(counted)
@@ -372,9 +375,9 @@ def check_tree(
     cycle = first_cycle(n, pairs)
     parts = int(components(n, pairs).max()) + 1
     certificate = None
-    if parts == 1 and cycle < 0 and not (error > WEIGHT_SLACK).any() and certify_rows:
+    if parts == 1 and cycle < 0 and not (error > WEIGHT_SLACK).any() and samples:
         certificate = certify(
-            counted, pairs, lengths, rows=certify_rows, confidence=confidence, ci=ci,
+            counted, pairs, lengths, rows=samples, confidence=confidence, ci=ci,
             rng=np.random.default_rng(random_state), n_jobs=jobs,
         )
     return TreeReport(

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from assay.core.errors import InputError, MissingPackageError
 from assay.mst._graph import components, merge_heights
 
-__all__ = ["cut_tree", "hdbscan_labels", "linkage_matrix", "single_linkage"]
+__all__ = ["cut", "hdbscan", "linkage", "single_linkage"]
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
 
-def linkage_matrix(edges: IntArray, weights: FloatArray) -> FloatArray:
+def linkage(edges: IntArray, weights: FloatArray) -> FloatArray:
     """Return the dendrogram of a spanning tree as scipy's linkage matrix.
 
     Parameters
@@ -36,7 +36,7 @@ def linkage_matrix(edges: IntArray, weights: FloatArray) -> FloatArray:
     Examples
     --------
     >>> import numpy as np
-    >>> linkage_matrix(np.array([[0, 1], [1, 2]]), np.array([2.0, 1.0]))
+    >>> linkage(np.array([[0, 1], [1, 2]]), np.array([2.0, 1.0]))
     array([[1., 2., 1., 2.],
            [0., 3., 2., 3.]])
     """
@@ -45,7 +45,7 @@ def linkage_matrix(edges: IntArray, weights: FloatArray) -> FloatArray:
     return np.column_stack([children.astype(np.float64), weights[order], sizes.astype(np.float64)])
 
 
-def cut_tree(
+def cut(
     edges: IntArray, weights: FloatArray, *, n_clusters: int | None = None, height: float | None = None
 ) -> IntArray:
     """Return flat clusters: the components after removing long edges.
@@ -72,7 +72,7 @@ def cut_tree(
     Examples
     --------
     >>> import numpy as np
-    >>> cut_tree(np.array([[0, 1], [1, 2]]), np.array([2.0, 1.0]), n_clusters=2)
+    >>> cut(np.array([[0, 1], [1, 2]]), np.array([2.0, 1.0]), n_clusters=2)
     array([0, 1, 1])
     """
     n = len(edges) + 1
@@ -87,7 +87,7 @@ def cut_tree(
     return components(n, edges[np.argsort(weights, kind="stable")[: n - int(n_clusters)]])
 
 
-def hdbscan_labels(
+def hdbscan(
     edges: IntArray,
     weights: FloatArray,
     *,
@@ -144,7 +144,7 @@ def hdbscan_labels(
     try:
         from fast_hdbscan.hdbscan import clusters_from_spanning_tree
     except ImportError as error:
-        raise MissingPackageError("fast-hdbscan", what="hdbscan()", extra="mst") from error
+        raise MissingPackageError("fast-hdbscan", what="hdbscan", extra="mst") from error
     lengths = np.asarray(weights, dtype=np.float64)
     if core_distances is not None:
         core = np.asarray(core_distances, dtype=np.float64)
@@ -198,4 +198,4 @@ def single_linkage(X: Any, metric: Any = "euclidean", *, exact: bool = True, n_j
     tree = MetricMST(
         metric=metric, n_jobs=n_jobs, algorithm="exact" if exact else "mfc", **{"certify": 0, "progress": False, **options}
     ).fit(X)
-    return linkage_matrix(tree.edges_, tree.weights_)
+    return linkage(tree.edges_, tree.weights_)

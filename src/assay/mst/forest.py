@@ -25,8 +25,9 @@ __all__ = ["Centers", "Forest", "build_forest", "kcenter", "resolve_components"]
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
-MATRIX_MEMBERS = 2048
-"""Largest component whose distances are held as a matrix (32 MiB) rather than computed row by row."""
+BLOCK_BYTES = 32 << 20
+MATRIX_MEMBERS = math.isqrt(BLOCK_BYTES // 8)
+"""Largest component whose distances are held as a matrix rather than computed row by row: 2048."""
 
 KCENTER_TILE = 1 << 16
 """Points of a tile in a k-center pass, whose blocks have one row."""
@@ -303,6 +304,8 @@ def build_forest(
     max_component: int | None = None,
     random_state: int | np.random.Generator | None = None,
     n_jobs: int | None = None,
+    vectors: Any = None,
+    block_bytes: int = BLOCK_BYTES,
 ) -> Forest:
     """Make an initial forest.
 
@@ -324,7 +327,7 @@ def build_forest(
     weights : array-like of float, shape (m,), optional
         Lengths of `edges`, checked against the distances.
     estimator : object with fit_predict, optional
-        Clusters `X`, which has to be something it takes.
+        Clusters `X` (or `vectors`), which has to be something it takes; noise (-1) is one cluster.
     threshold : float, optional
         The distance up to which ``forest="threshold"`` joins.
     n_neighbors : int
@@ -338,6 +341,10 @@ def build_forest(
         Source of random centres.
     n_jobs : int, optional
         Threads; the result does not depend on it.
+    vectors : array, optional
+        What "knn" and `estimator` see, where `X` is a Metric.
+    block_bytes : int
+        Largest matrix of distances that is held at once, for each thread.
 
     Returns
     -------
@@ -366,7 +373,10 @@ def build_forest(
     n = len(counted)
     count = resolve_components(n_components, n)
     rng = np.random.default_rng(random_state)
-    grower = _Grower(counted, rng=rng, n_jobs=resolve_jobs(n_jobs), max_component=max_component)
+    seen = X if vectors is None else vectors
+    grower = _Grower(
+        counted, rng=rng, n_jobs=resolve_jobs(n_jobs), max_component=max_component, matrix_members=math.isqrt(block_bytes // 8)
+    )
     if edges is not None:
         return forest_of_edges(counted, edges, weights=weights)
     if labels is not None:
@@ -374,7 +384,7 @@ def build_forest(
     if estimator is not None:
         if not hasattr(estimator, "fit_predict"):
             raise InputError(f"estimator is {estimator!r}", expected="an object with fit_predict")
-        return grower.on_labels(estimator.fit_predict(X), kind="estimator")
+        return grower.on_labels(estimator.fit_predict(seen), kind="estimator")
     if forest in ("kcenter", "random"):
         with counted.stage("forest"):
             if forest == "kcenter":
@@ -383,7 +393,7 @@ def build_forest(
                 centers = random_centers(counted, count, rng=rng, n_jobs=grower.n_jobs)
         return grower.on_centers(centers, kind=forest)
     if forest == "knn":
-        return _neighbour_forest(counted, X, count=count, n_neighbors=n_neighbors, rng=rng, n_jobs=grower.n_jobs)
+        return _neighbour_forest(counted, seen, count=count, n_neighbors=n_neighbors, rng=rng, n_jobs=grower.n_jobs)
     if forest == "threshold":
         if threshold is None or not threshold >= 0:
             raise InputError(f"threshold is {threshold}", expected='a distance >= 0 for forest="threshold"')
@@ -399,6 +409,7 @@ class _Grower:
     rng: np.random.Generator
     n_jobs: int
     max_component: int | None
+    matrix_members: int = MATRIX_MEMBERS
 
     def on_labels(self, labels: Any, *, kind: str) -> Forest:
         given = np.asarray(labels)
@@ -426,10 +437,17 @@ class _Grower:
         def grow(batch: IntArray) -> None:
             for component in batch:
                 members = bare.members(component)
-                tree, lengths = _prim(self.counted, members)
+                tree, lengths = _prim(self.counted, members, matrix_members=self.matrix_members)
                 at = slice(starts[component], starts[component] + len(lengths))
                 edges[at], weights[at] = tree, lengths
 
+        exact = bare.sizes[bare.sizes <= limit]
+        needed = int((exact * (exact - 1) // 2).sum())
+        if self.counted.remaining is not None and needed > self.counted.remaining:
+            raise InputError(
+                f"max_distance_calls is {self.counted.max_calls}, of which {self.counted.remaining} are left",
+                expected=f"at least {needed} more for the trees of the components (the largest has {bare.largest_component} objects)",
+            )
         with self.counted.stage("subtrees"):
             for component in np.flatnonzero(bare.sizes > limit):
                 members = bare.members(component)
@@ -457,7 +475,7 @@ class _Grower:
             members = members[(to_center > 0.0) | (members == center)]
         size = len(members)
         if size <= limit:
-            tree, lengths = _prim(self.counted, members)
+            tree, lengths = _prim(self.counted, members, matrix_members=self.matrix_members)
         else:
             # Wrapped once more, so that all it spends is booked here under "subtrees" and its stages stay its own.
             inner = CountedMetric(self.counted.subset(members))
@@ -465,9 +483,9 @@ class _Grower:
             sizes = np.bincount(part.labels)
             copies_left = int(sizes.max()) - int((part.distances[part.labels == sizes.argmax()] == 0.0).sum()) + 1
             if copies_left == size:
-                tree, lengths = _prim(self.counted, members)
+                tree, lengths = _prim(self.counted, members, matrix_members=self.matrix_members)
             else:
-                grower = _Grower(inner, rng=self.rng, n_jobs=self.n_jobs, max_component=limit)
+                grower = _Grower(inner, rng=self.rng, n_jobs=self.n_jobs, max_component=limit, matrix_members=self.matrix_members)
                 completed = complete(inner, grower.on_centers(part, kind="random"), n_jobs=self.n_jobs)
                 tree, lengths = members[completed.edges], completed.weights
         return np.concatenate([star, tree]), np.concatenate([np.zeros(len(star)), lengths])
@@ -485,12 +503,12 @@ def _batches(chosen: IntArray, sizes: IntArray) -> list[IntArray]:
     return np.split(by_size, ends) if len(by_size) else []
 
 
-def _prim(counted: CountedMetric, members: IntArray) -> tuple[IntArray, FloatArray]:
+def _prim(counted: CountedMetric, members: IntArray, *, matrix_members: int) -> tuple[IntArray, FloatArray]:
     """Return a minimum spanning tree of `members` (ascending): s(s-1)/2 distances, each evaluated once."""
     size = len(members)
     if size < 2:
         return np.empty((0, 2), dtype=np.int64), np.empty(0)
-    if size <= MATRIX_MEMBERS:
+    if size <= matrix_members:
         tree, lengths = prim_matrix(counted.square(members))
         return members[tree], lengths
     remaining, nearest = members[1:].copy(), np.full(size - 1, np.inf)
