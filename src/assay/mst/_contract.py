@@ -153,6 +153,7 @@ class CountedMetric(Metric):
     Examples
     --------
     >>> import numpy as np
+    >>> from assay.mst.metrics import make_metric
     >>> counted = CountedMetric(make_metric(np.zeros((5, 2))))
     >>> with counted.stage("forest"):
     ...     _ = counted.square(slice(0, 5))
@@ -310,6 +311,7 @@ def check_metric(metric: Metric, *, samples: int = 2000, rng: np.random.Generato
     Examples
     --------
     >>> import numpy as np
+    >>> from assay.mst.metrics import make_metric
     >>> check_metric(make_metric(np.random.default_rng(0).normal(size=(50, 3))), samples=100).passed
     True
     """

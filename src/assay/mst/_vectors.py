@@ -104,6 +104,19 @@ class VectorMetric(Metric):
         """Return all distances among `members`; see :meth:`Metric.square`."""
         return square_in_strips(self, members, rows=SQUARE_ROWS)
 
+    def embedded(self) -> NDArray[np.float64] | None:
+        """Return points whose Euclidean distances order the pairs as this distance does.
+
+        Returns
+        -------
+        ndarray of float64, shape (n, d), or None
+            None where the distance does not increase with a Euclidean one. A copy, unless the rows are float64 as they are.
+        """
+        if self._kind not in (DOT, SQUARED):
+            return None
+        rows = np.asarray(self.X, dtype=np.float64)
+        return rows * self._scale[:, None] if self._scale.size else rows
+
     def subset(self, members: NDArray[np.int64]) -> VectorMetric:
         """Return the metric on a copy of the rows `members`; see :meth:`Metric.subset`."""
         view = object.__new__(VectorMetric)
