@@ -14,7 +14,7 @@ import pytest
 from scipy import sparse
 
 from assay.core.errors import InputError
-from assay.mst.points import read_points
+from assay.mst.points import KIND_OF_METRIC, read_points
 
 VECTORS = np.array([[0.5, 1.0, -2.0], [3.0, 4.25, 5.0]])
 WORDS = ["naïve", "kayak", "", "two words"]
@@ -314,3 +314,9 @@ def test_one_object_and_repeated_objects_are_fine(tmp_path: Path) -> None:
     assert read_points(tmp_path / "one.txt").data == ["alone"]
     (tmp_path / "same.csv").write_text("1,2\n1,2\n1,2\n")
     assert len(read_points(tmp_path / "same.csv")) == 3
+
+
+def test_every_metric_of_the_library_is_known_to_the_readers() -> None:
+    from assay.mst.metrics import METRICS
+
+    assert set(METRICS) <= set(KIND_OF_METRIC)

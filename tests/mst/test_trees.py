@@ -17,7 +17,7 @@ from scipy.cluster.hierarchy import cophenet, linkage
 from scipy.spatial.distance import pdist, squareform
 
 from assay.core.errors import InputError
-from assay.mst.trees import Tree, check_tree_output, read_labels, read_tree, write_labels, write_tree
+from assay.mst.trees import Tree, check_tree_output, read_labels, read_tree, require_spanning, write_labels, write_tree
 
 TREE = Tree(np.array([[0, 1], [3, 1], [2, 0]]), np.array([0.1 + 0.2, 0.0, 1e-300]))
 NAMES = ["plain", "it's (a) <name>", "naïve & co", "bell\x07"]
@@ -36,11 +36,6 @@ def test_a_tree_reads_back_bit_for_bit(tmp_path: Path, name: str) -> None:
 def test_the_tree_of_one_point_reads_back_without_edges(tmp_path: Path, name: str) -> None:
     write_tree(tmp_path / name, Tree(np.empty((0, 2), dtype=np.int64), np.empty(0)))
     assert read_tree(tmp_path / name).n_points == 1
-
-
-def test_settings_travel_with_an_archive(tmp_path: Path) -> None:
-    write_tree(tmp_path / "t.npz", Tree(TREE.edges, TREE.weights, {"metric": "euclidean"}))
-    assert read_tree(tmp_path / "t.npz").settings == {"metric": "euclidean"}
 
 
 def test_networkx_reads_the_graphml_with_names_and_weights(tmp_path: Path) -> None:
@@ -246,3 +241,11 @@ def test_wrong_label_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "l.csv").write_text("point,group\n0,1\n")
     with pytest.raises(InputError, match="expected a column named label"):
         read_labels(tmp_path / "l.csv")
+
+
+def test_edges_that_are_no_spanning_tree_are_named(tmp_path: Path) -> None:
+    require_spanning(TREE, "t.csv")
+    with pytest.raises(InputError, match=r"t.csv: edge 1 \(1, 0\) closes a cycle; expected a spanning tree: 2 edges"):
+        require_spanning(Tree(np.array([[0, 1], [1, 0]]), np.ones(2)), "t.csv")
+    with pytest.raises(InputError, match=r"edge 0 \(0, 9\) ends at a point beyond the last; .* the points 0 to 1"):
+        require_spanning(Tree(np.array([[0, 9]]), np.ones(1)), "t.csv")

@@ -197,7 +197,7 @@ def plot_tree(
     figure, axes = _figure(title)
     many = len(edges) > VECTOR_EDGES
     width = float(np.clip(30 / np.sqrt(len(edges) + 1), 0.1, 1.2))
-    lines = LineCollection(positions[edges], linewidths=width, rasterized=many, zorder=1, cmap="viridis_r")
+    lines = LineCollection(list(positions[edges]), linewidths=width, rasterized=many, zorder=1, cmap="viridis_r")
     if weights is None or not len(weights):
         lines.set_color(INK)
     else:

@@ -32,8 +32,11 @@ Kind: TypeAlias = Literal["vectors", "strings", "sets", "precomputed"]
 
 STREAM = "-"
 STANDARD_INPUT = "standard input"
-VECTOR_METRICS = ("euclidean", "sqeuclidean", "cityblock", "chebyshev", "minkowski", "haversine", "cosine")
-STRING_METRICS = ("levenshtein", "osa", "jaro_winkler", "normalized_levenshtein")
+VECTOR_METRICS = (
+    *("euclidean", "l2", "sqeuclidean", "cityblock", "manhattan", "l1", "chebyshev", "linf"),
+    *("minkowski", "haversine", "cosine"),
+)
+STRING_METRICS = ("levenshtein", "levenshtein_normalized", "osa", "jaro_winkler")
 KIND_OF_METRIC: dict[str, tuple[Kind, ...]] = {
     **dict.fromkeys(VECTOR_METRICS, ("vectors",)),
     **dict.fromkeys(STRING_METRICS, ("strings",)),
@@ -144,8 +147,10 @@ def read_points(
     Examples
     --------
     >>> from pathlib import Path
-    >>> _ = Path("baskets.txt").write_text("milk,bread\\nbread,milk,salt\\n")
-    >>> read_points("baskets.txt", "jaccard").data.toarray().astype(int).tolist()
+    >>> from tempfile import mkdtemp
+    >>> file = Path(mkdtemp()) / "baskets.txt"
+    >>> size = file.write_text("milk,bread" + chr(10) + "bread,milk,salt")
+    >>> read_points(file, "jaccard").data.toarray().astype(int).tolist()
     [[1, 1, 0], [1, 1, 1]]
     """
     name = STANDARD_INPUT if os.fspath(source) == STREAM else os.fspath(source)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import xml.etree.ElementTree as ElementTree
+import xml.etree.ElementTree as ET
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 from xml.sax.saxutils import escape
@@ -23,7 +22,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["Tree", "check_labels_output", "check_tree_output", "read_labels", "read_tree", "write_labels", "write_tree"]
+__all__ = [
+    "Tree",
+    "check_labels_output",
+    "check_tree_output",
+    "read_labels",
+    "read_tree",
+    "require_spanning",
+    "write_labels",
+    "write_tree",
+]
 
 STREAM = "-"
 COLUMNS = ("u", "v", "weight")
@@ -35,7 +43,7 @@ GRAPHML = "http://graphml.graphdrawing.org/xmlns"
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Edges with weights, and what is known about where they come from.
+    """Edges with weights.
 
     Attributes
     ----------
@@ -43,13 +51,10 @@ class Tree:
         The points that each edge joins, counted from 0. A spanning tree of n points has m = n - 1.
     weights : ndarray of float64, shape (m,)
         The lengths, in the units of the metric.
-    settings : dict
-        What the archive says about the making of the tree; empty for other formats.
     """
 
     edges: NDArray[np.int64]
     weights: NDArray[np.float64]
-    settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def n_points(self) -> int:
@@ -155,6 +160,26 @@ def read_tree(path: str | os.PathLike[str], *, weights_needed: bool = True) -> T
     if weights_needed and len(tree.weights) and np.isnan(tree.weights).any():
         raise InputError("the edges have no weights", file=path, expected="the columns u, v, weight")
     return tree
+
+
+def require_spanning(tree: Tree, path: str | os.PathLike[str]) -> None:
+    """Refuse edges that are no spanning tree of as many points as a tree with so many edges has.
+
+    Raises
+    ------
+    InputError
+        An edge ends at a point beyond the last one, or closes a cycle; the message names the edge.
+    """
+    from assay.mst._graph import first_cycle
+
+    name = "standard input" if os.fspath(path) == STREAM else path
+    expected = f"a spanning tree: {len(tree.edges)} edges join the points 0 to {tree.n_points - 1}"
+    beyond = np.flatnonzero((tree.edges >= tree.n_points).any(axis=1))
+    at = int(beyond[0]) if len(beyond) else first_cycle(tree.n_points, tree.edges)
+    if at >= 0:
+        u, v = tree.edges[at]
+        fault = "ends at a point beyond the last" if len(beyond) else "closes a cycle"
+        raise InputError(f"edge {at} ({u}, {v}) {fault}", file=name, expected=expected)
 
 
 def read_labels(path: str | os.PathLike[str]) -> NDArray[Any]:
@@ -271,9 +296,7 @@ def _write_parquet_tree(file: Path, tree: Tree, names: Sequence[str] | None) -> 
 
 def _write_archive(file: Path, tree: Tree, names: Sequence[str] | None) -> None:
     with file.open("wb") as stream:
-        np.savez(
-            stream, edges=tree.edges, weights=tree.weights, settings=np.array(json.dumps(tree.settings, sort_keys=True))
-        )
+        np.savez(stream, edges=tree.edges, weights=tree.weights)
 
 
 def _write_graphml(file: Path, tree: Tree, names: Sequence[str] | None) -> None:
@@ -365,12 +388,11 @@ def _read_archive(file: Path) -> Tree:
                 raise InputError("holds no array 'edges'", file=file, expected="the arrays edges and weights")
             edges = archive["edges"]
             weights = archive["weights"] if "weights" in archive.files else np.full(len(edges), np.nan)
-            settings = json.loads(str(archive["settings"])) if "settings" in archive.files else {}
     except InputError:
         raise
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise InputError(f"damaged: {str(error).splitlines()[0]}", file=file, expected="an .npz archive") from error
-    return _checked(edges, weights, file, settings=settings if isinstance(settings, dict) else {})
+    return _checked(edges, weights, file)
 
 
 def _read_parquet(file: Path) -> pa.Table:
@@ -426,7 +448,7 @@ def _read_graphml(file: Path) -> Tree:
     weights: list[float] = []
     weight_keys = {"weight"}
     try:
-        for _, element in ElementTree.iterparse(file):
+        for _, element in ET.iterparse(file):
             tag = element.tag.rpartition("}")[2]
             if tag == "key" and element.get("attr.name") == "weight":
                 weight_keys.add(str(element.get("id")))
@@ -438,7 +460,7 @@ def _read_graphml(file: Path) -> Tree:
                 weights.append(float(found[0]) if found and found[0] else np.nan)
             if tag in ("node", "edge"):
                 element.clear()
-    except (ElementTree.ParseError, ValueError) as error:
+    except (ET.ParseError, ValueError) as error:
         raise InputError(f"damaged: {error}", file=file, expected="a GraphML file with edge weights") from error
     if all(_is_integer(name) for name in nodes):
         nodes = {name: int(name) for name in nodes}
@@ -470,7 +492,7 @@ def _checked(edges: NDArray[Any], weights: NDArray[Any], file: Path, *, settings
                 file=file,
                 expected="a finite weight of at least 0",
             )
-    return Tree(np.ascontiguousarray(whole), np.ascontiguousarray(lengths), settings or {})
+    return Tree(np.ascontiguousarray(whole), np.ascontiguousarray(lengths))
 
 
 def _label_column(file: Path) -> list[Any]:
