@@ -1,0 +1,1 @@
+"""What every method may use. Nothing in here knows a method."""
