@@ -242,36 +242,35 @@ def _near_sets(starts: NDArray[np.int64], items: NDArray[np.int32], vocabulary: 
     frequency = np.bincount(items, minlength=vocabulary)
     rank = np.empty(vocabulary, dtype=np.int32)
     rank[np.argsort(frequency, kind="stable")] = np.arange(vocabulary, dtype=np.int32)
-    order = np.argsort(np.diff(starts), kind="stable")
-    count = _join_sets(starts, items, rank, order, vocabulary, tau, np.empty((0, 2), dtype=np.int64))
+    lengths = np.diff(starts)
+    order = np.argsort(lengths, kind="stable")
+    rarest_first = rank[items]
+    rarest_first = rarest_first[np.lexsort((rarest_first, np.repeat(np.arange(len(lengths)), lengths)))]
+    count = _join_sets(starts, rarest_first, order, vocabulary, tau, np.empty((0, 2), dtype=np.int64))
     if count > MAX_PAIRS:
         raise _too_many(tau)
     found = np.empty((count, 2), dtype=np.int64)
-    _join_sets(starts, items, rank, order, vocabulary, tau, found)
+    _join_sets(starts, rarest_first, order, vocabulary, tau, found)
     return found[:, 0].copy(), found[:, 1].copy()
 
 
 @njit(cache=True, nogil=True)
-def _join_sets(starts, items, rank, order, vocabulary, tau, found):  # type: ignore[no-untyped-def]
+def _join_sets(starts, items, order, vocabulary, tau, found):  # type: ignore[no-untyped-def]
     """Return how many pairs share one of their rarest items, and write as many as `found` holds into it.
 
-    Sets come in order of size. Two sets with similarity s or more, of sizes a <= b, share an item among the first
+    Items of a set are ranks, rarest first; sets come in the order of size. Two sets with similarity s or more, of sizes a <= b, share an item among the first
     b - ceil(s b) + 1 of the larger and the first a - ceil(s a) + 1 of the smaller, rarest first, and a >= s b.
     """
     similarity = 1.0 - tau
     size = len(order)
-    sorted_items = np.empty(len(items), dtype=np.int32)
     prefix = np.zeros(size, dtype=np.int64)
     used = np.zeros(vocabulary + 1, dtype=np.int64)
     for i in range(size):
-        begin, end = starts[i], starts[i + 1]
-        for at in range(begin, end):
-            sorted_items[at] = rank[items[at]]
-        sorted_items[begin:end].sort()
-        length = end - begin
+        begin = starts[i]
+        length = starts[i + 1] - begin
         prefix[i] = min(length, length - int(np.ceil(similarity * length - 1e-9)) + 1)
         for at in range(begin, begin + prefix[i]):
-            used[sorted_items[at] + 1] += 1
+            used[items[at] + 1] += 1
     for item in range(vocabulary):
         used[item + 1] += used[item]
     holders = np.empty(used[-1], dtype=np.int64)
@@ -292,7 +291,7 @@ def _join_sets(starts, items, rank, order, vocabulary, tau, found):  # type: ign
                 count += 1
             empty_before += 1
         for at in range(begin, begin + prefix[i]):
-            item = sorted_items[at]
+            item = items[at]
             while oldest[item] < filled[item]:
                 j = holders[oldest[item]]
                 if starts[j + 1] - starts[j] >= similarity * length - 1e-9:
