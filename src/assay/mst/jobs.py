@@ -838,7 +838,7 @@ def _forest_line(summary: Mapping[str, Any]) -> str:
 
 
 def _completion_bounds(summary: Mapping[str, Any]) -> list[str]:
-    """The certificates in words; they compare with the forest's best completion, and say nothing of the minimum tree."""
+    """The certificates in words: they compare with the forest's best completion, not with the minimum tree."""
     if summary["alpha"] is None:
         return []
     if not summary["certified"]:
