@@ -365,9 +365,7 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             return make_metric(X, self.metric, **(self.metric_params or {}))
         try:
             X = validate_data(self, X, dtype=[np.float64, np.float32, np.uint8], ensure_all_finite=False, order="C")
-        except (ValueError, TypeError) as error:
-            if isinstance(error, TypeError) and not isinstance(X, (list, np.ndarray)):
-                raise
+        except ValueError as error:
             raise InputError(str(error)) from error
         return make_metric(X, self.metric, **(self.metric_params or {}))
 
@@ -536,6 +534,8 @@ class _Fit:
             self._make_exact()
             return
         self._unite()
+        if self.completion is not None and self.completion.forest.in_mst:
+            self.gamma = 1.0
         if self.model.gamma == "exact":
             self._find_gamma()
         if self.model.certify and self.lower_bound is None:

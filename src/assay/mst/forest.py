@@ -441,7 +441,12 @@ class _Grower:
                 at = slice(starts[component], starts[component] + len(lengths))
                 edges[at], weights[at] = tree, lengths
 
-        exact = bare.sizes[bare.sizes <= limit]
+        large = bare.sizes > limit
+        if to_center is not None:
+            # Copies of a centre are no work; where they can be many, they are taken out before the tree is made.
+            copies = np.bincount(bare.labels[to_center == 0.0], minlength=bare.n_components)
+            large |= (bare.sizes > MATRIX_MEMBERS) & (copies > 1)
+        exact = bare.sizes[~large]
         needed = int((exact * (exact - 1) // 2).sum())
         if self.counted.remaining is not None and needed > self.counted.remaining:
             raise InputError(
@@ -449,13 +454,13 @@ class _Grower:
                 expected=f"at least {needed} more for the trees of the components (the largest has {bare.largest_component} objects)",
             )
         with self.counted.stage("subtrees"):
-            for component in np.flatnonzero(bare.sizes > limit):
+            for component in np.flatnonzero(large):
                 members = bare.members(component)
                 near = None if to_center is None or bare.centers is None else to_center[members]
                 tree, lengths = self._split(members, near, None if bare.centers is None else int(bare.centers[component]), limit)
                 at = slice(starts[component], starts[component] + len(lengths))
                 edges[at], weights[at] = tree, lengths
-            small = np.flatnonzero((bare.sizes > 1) & (bare.sizes <= limit))
+            small = np.flatnonzero((bare.sizes > 1) & ~large)
             for _ in ordered_map(grow, _batches(small, bare.sizes), n_jobs=self.n_jobs):
                 pass
         edges.sort(axis=1)
@@ -564,6 +569,9 @@ def require_weights(edges: IntArray, weights: Any, lengths: FloatArray) -> None:
         raise InputError(f"edge {at} ({u}, {v}) has weight {given[at]:.12g}", expected=f"the distance {lengths[at]:.12g}")
 
 
+EXACT_NEIGHBOURS = 4096
+"""Up to so many objects, all distances take less time than an approximate index, on any metric."""
+
 PYNNDESCENT_NAMES = {
     "euclidean": "euclidean",
     "cityblock": "manhattan",
@@ -577,30 +585,52 @@ PYNNDESCENT_NAMES = {
 def _neighbour_forest(
     counted: CountedMetric, X: Any, *, count: int, n_neighbors: int, rng: np.random.Generator, n_jobs: int
 ) -> Forest:
-    """Return Kruskal's forest on an approximate neighbour graph; the index's own evaluations are not counted."""
+    """Return Kruskal's forest on a neighbour graph; the evaluations of an approximate index are not counted."""
+    n = len(counted)
+    if n < 3:
+        return forest_of_edges(counted, [], kind="knn")
+    with counted.stage("forest"):
+        if n <= EXACT_NEIGHBOURS:
+            neighbours = _exact_neighbours(counted, min(n_neighbors, n - 1), n_jobs=n_jobs)
+        else:
+            neighbours = _approximate_neighbours(counted, X, n_neighbors, rng=rng, n_jobs=n_jobs)
+        first = np.repeat(np.arange(n), neighbours.shape[1])
+        pairs = np.sort(np.column_stack([first, neighbours.ravel()]), axis=1)
+        pairs = np.unique(pairs[(pairs[:, 0] >= 0) & (pairs[:, 0] != pairs[:, 1])], axis=0)
+        lengths = counted.pairs(pairs[:, 0].copy(), pairs[:, 1].copy())
+    kept = minimum_spanning_forest(n, pairs, lengths)
+    return _merge_components(counted, _joined(n, pairs[kept], lengths[kept], "knn"), count=count, n_jobs=n_jobs)
+
+
+def _exact_neighbours(counted: CountedMetric, count: int, *, n_jobs: int) -> IntArray:
+    """Return the nearest objects of every object, shape (n, count), from all distances."""
+    n = len(counted)
+
+    def search(part: tuple[int, int]) -> IntArray:
+        block = counted.block(slice(*part), slice(0, n))
+        block[np.arange(len(block)), np.arange(*part)] = np.inf
+        return np.argpartition(block, count - 1, axis=1)[:, :count].astype(np.int64)
+
+    return np.concatenate(list(ordered_map(search, list(tiles(n, max(1, TILE_ENTRIES // n))), n_jobs=n_jobs)))
+
+
+def _approximate_neighbours(
+    counted: CountedMetric, X: Any, count: int, *, rng: np.random.Generator, n_jobs: int
+) -> IntArray:
+    """Return nearest neighbours of vectors by pynndescent, shape (n, count + 1), the vectors themselves among them."""
+    name = PYNNDESCENT_NAMES.get(counted.name)
+    if name is None or not isinstance(X, np.ndarray):
+        raise InputError(
+            f'forest="knn" on {len(counted)} objects with {counted.name} distances',
+            expected=f"at most {EXACT_NEIGHBOURS} objects, or an array of vectors with one of {', '.join(PYNNDESCENT_NAMES)}",
+        )
     try:
         from pynndescent import NNDescent
     except ImportError as error:
         raise MissingPackageError("pynndescent", what='forest="knn"', extra="mst") from error
-    name = PYNNDESCENT_NAMES.get(counted.name)
-    if name is None or not isinstance(X, np.ndarray):
-        raise InputError(
-            f'forest="knn" on {counted.name} distances', expected=f"an array of vectors with one of {', '.join(PYNNDESCENT_NAMES)}"
-        )
-    n = len(counted)
-    if n < 3:
-        return forest_of_edges(counted, [], kind="knn")
     seed = np.random.RandomState(int(rng.integers(2**31)))
-    index = NNDescent(X, metric=name, n_neighbors=min(n_neighbors + 1, n - 1), random_state=seed, n_jobs=n_jobs)
-    neighbours = np.asarray(index.neighbor_graph[0], dtype=np.int64)
-    first = np.repeat(np.arange(n), neighbours.shape[1])
-    pairs = np.sort(np.column_stack([first, neighbours.ravel()]), axis=1)
-    pairs = pairs[(pairs[:, 0] >= 0) & (pairs[:, 0] != pairs[:, 1])]
-    pairs = np.unique(pairs, axis=0)
-    with counted.stage("forest"):
-        lengths = counted.pairs(pairs[:, 0].copy(), pairs[:, 1].copy())
-    kept = minimum_spanning_forest(n, pairs, lengths)
-    return _merge_components(counted, _joined(n, pairs[kept], lengths[kept], "knn"), count=count, n_jobs=n_jobs)
+    index = NNDescent(X, metric=name, n_neighbors=count + 1, random_state=seed, n_jobs=n_jobs)
+    return np.asarray(index.neighbor_graph[0], dtype=np.int64)
 
 
 def _threshold_forest(counted: CountedMetric, threshold: float, *, count: int, n_jobs: int) -> Forest:
