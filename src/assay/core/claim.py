@@ -388,7 +388,8 @@ class Within(_Bounded):
     def _values(self, records: Sequence[Record]) -> dict[str, list[float]]:
         values: dict[str, list[float]] = defaultdict(list)
         for record in records:
-            values[record.case].append(_measured(record, self.measure))
+            if record.arm == self.arm:
+                values[record.case].append(_measured(record, self.measure))
         return values
 
     def _quantity(self) -> str:
@@ -413,7 +414,8 @@ class Grows(_Bounded):
     def _values(self, records: Sequence[Record]) -> dict[str, list[float]]:
         points: dict[int, list[tuple[float, float]]] = defaultdict(list)
         for record in records:
-            points[record.seed].append((_measured(record, self.size), _measured(record, self.measure)))
+            if record.arm == self.arm:
+                points[record.seed].append((_measured(record, self.size), _measured(record, self.measure)))
         slopes = []
         for seed in sorted(points):
             sizes, values = np.array(points[seed]).T

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -116,8 +116,6 @@ def violation_p(violations: int, n: int, *, rate: float) -> float:
 
 
 def _exact(values: Values, groups: tuple[Values, ...]) -> Interval:
-    from scipy.stats import binom
-
     n = len(values)
     if n == 0:
         return Interval(math.nan, math.nan, math.nan, 0.0, -math.inf, math.inf, 0, "median", "none")
@@ -128,7 +126,7 @@ def _exact(values: Values, groups: tuple[Values, ...]) -> Interval:
         estimate=float(np.median(values)),
         low=float(values[reached - 1]),
         high=float(values[n - reached]),
-        confidence=float(1 - 2 * binom.cdf(reached - 1, n, 0.5)),
+        confidence=_between_ranks(n, reached),
         lower=float(values[one_sided - 1]) if one_sided else -math.inf,
         upper=float(values[n - one_sided]) if one_sided else math.inf,
         n=n,
@@ -138,11 +136,20 @@ def _exact(values: Values, groups: tuple[Values, ...]) -> Interval:
     )
 
 
+@cache
 def _rank(n: int, tail: float) -> int:
     """The largest k with P(Binomial(n, 1/2) < k) <= tail: how many values may lie beyond a bound on the median."""
     from scipy.stats import binom
 
     return int(np.count_nonzero(binom.cdf(np.arange(n // 2), n, 0.5) <= tail))
+
+
+@cache
+def _between_ranks(n: int, k: int) -> float:
+    """The confidence that the median lies between the k-th smallest and the k-th largest of n values."""
+    from scipy.stats import binom
+
+    return float(1 - 2 * binom.cdf(k - 1, n, 0.5))
 
 
 def _bootstrap(values: Values, groups: tuple[Values, ...]) -> Interval:
@@ -173,7 +180,7 @@ def _bca(strata: tuple[Values, ...], confidence: float, *, earlier: Any = None) 
 
     return bootstrap(
         strata,
-        partial(_mean),
+        _mean,
         n_resamples=0 if earlier is not None else RESAMPLES,
         bootstrap_result=earlier,
         confidence_level=confidence,
