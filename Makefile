@@ -49,6 +49,7 @@ study: setup-dev
 results: setup-dev
 	@test -n "$(METHOD)" || { echo "make results METHOD=mst SCALE=laptop: METHOD is missing" >&2; exit 2; }
 	$(BIN)/python docs/keep_results.py $(METHOD) --scale $(SCALE)
+	$(BIN)/python docs/draw_scoreboard.py
 
 setup: setup-dev
 
