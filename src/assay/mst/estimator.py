@@ -28,8 +28,8 @@ from assay.mst.certificate import Certificate, certify, merge_trees
 from assay.mst.completion import Completion, complete
 from assay.mst._vectors import VECTOR_METRICS, VectorMetric
 from assay.mst.exact import QUITEFASTMST_DIMS, cheapest_method, exact_mst
-from assay.mst.forest import Forest, build_forest, random_centers, resolve_components
-from assay.mst.metrics import CountedMetric, Metric, MetricWarning, MutualReachability, core_distances, make_metric
+from assay.mst.forest import CallsExceeded, Forest, build_forest, random_centers, resolve_components
+from assay.mst.metrics import METRICS, CountedMetric, Metric, MetricWarning, MutualReachability, core_distances, make_metric
 from assay.mst.metrics import check_metric as check_axioms
 from assay.mst.representatives import ALLOCATIONS, FIRST, parse_budget
 
@@ -153,9 +153,9 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     representatives_ : ndarray of int64 or None
         Its representatives.
     alpha_, beta_ : float or None
-        The tree weighs at most alpha_ (beta_) times the best completion of `forest_`.
+        The tree weighs at most ``alpha_`` (``beta_``) times the best completion of `forest_`.
     certified_ : bool
-        Whether alpha_ and beta_ are guarantees: no triple is known to break the triangle inequality.
+        Whether ``alpha_`` and ``beta_`` are guarantees: no triple is known to break the triangle inequality.
     exact_ : bool
         Whether the tree is a minimum spanning tree.
     mst_lower_bound_ : float or None
@@ -556,7 +556,7 @@ class _Fit:
             warnings.warn(
                 f"{metric.name} does not promise the triangle inequality; alpha and beta are not certified", MetricWarning, stacklevel=4
             )
-        elif self.model.check_metric and not metric.trusted and self.n > 2:
+        elif self.model.check_metric and (metric.name not in METRICS or metric.name == "precomputed") and self.n > 2:
             with self.timed("check"), self.counted.stage("check"):
                 if not check_axioms(self.counted, samples=self.model.check_metric, rng=self.rng(CHECK)).passed:
                     # Also keeps exact completions from pruning by bounds that do not hold.
@@ -631,7 +631,12 @@ class _Fit:
                 break
             stored = self.store.read(f"tree-{number}", self)
             if stored is None:
-                completion = self._tree(number)
+                try:
+                    completion = self._tree(number)
+                except CallsExceeded:
+                    if number == 0:
+                        raise
+                    break
                 if number == 0:
                     self.completion, self.edges, self.weights = completion, completion.edges, completion.weights
                 else:
