@@ -98,7 +98,11 @@ def case(name: str, seed: int) -> tuple[Metric, NDArray[np.float64]]:
         return make_metric(D if variant == "square" else squareform(D), "precomputed"), D
     if kind == "callable":
         X = rows(rng, 3)
-        functions = {"scalar": lambda a, b: abs(a - b).sum(), "vectorized": partial(cdist, metric="cityblock"), "numba": l1}
+        functions = {
+            "scalar": lambda a, b: abs(a - b).sum(),
+            "vectorized": partial(cdist, metric="cityblock"),
+            "numba": l1,
+        }
         metric = make_metric(X, functions[variant], vectorized=variant == "vectorized")
         return metric, cdist(X, X, "cityblock")
     if kind == "reachability":
@@ -187,7 +191,9 @@ def test_a_subset_is_the_metric_among_its_members(name: str) -> None:
     view = metric.subset(members)
     assert len(view) == 5
     np.testing.assert_array_equal(all_of(view), metric.block(members, members))
-    np.testing.assert_array_equal(view.subset(np.array([4, 1])).pairs(np.array([0]), np.array([1])), metric.pairs(members[[4]], members[[1]]))
+    np.testing.assert_array_equal(
+        view.subset(np.array([4, 1])).pairs(np.array([0]), np.array([1])), metric.pairs(members[[4]], members[[1]])
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -221,7 +227,9 @@ def test_register_tiles_are_right_at_their_edges(queries: int, targets: int, dim
 
 def test_blocks_beyond_the_packed_buffers_are_right() -> None:
     X = np.random.default_rng(0).normal(size=(700, 300))
-    np.testing.assert_allclose(make_metric(X).block(slice(0, 600), slice(0, 700)), cdist(X[:600], X), rtol=1e-11, atol=1e-9)
+    np.testing.assert_allclose(
+        make_metric(X).block(slice(0, 600), slice(0, 700)), cdist(X[:600], X), rtol=1e-11, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("dims", [3, 16, 64, 784])
@@ -275,7 +283,9 @@ def test_torch_tensors_in_host_memory_are_shared_not_copied() -> None:
     assert metric.pairs(np.array([0]), np.array([2])) == 2
 
 
-@pytest.mark.parametrize("name", ["euclidean", "sqeuclidean", "cityblock", "chebyshev", "minkowski", "cosine", "haversine"])
+@pytest.mark.parametrize(
+    "name", ["euclidean", "sqeuclidean", "cityblock", "chebyshev", "minkowski", "cosine", "haversine"]
+)
 def test_the_blocks_for_accelerators_agree_with_the_compiled_ones(name: str) -> None:
     torch = pytest.importorskip("torch")
     from assay.mst._torch import TorchMetric
@@ -371,7 +381,9 @@ def test_hamming_counts_differing_places_of_any_aligned_sequences(objects: Any, 
 def test_packed_codes_give_the_distances_of_their_bits(dtype: Any) -> None:
     bits = np.random.default_rng(0).integers(0, 2, size=(20, 832)).astype(bool)
     packed = np.packbits(bits, axis=1).view(dtype)
-    np.testing.assert_array_equal(all_of(make_metric(packed, "hamming", packed=True)), (bits[:, None] != bits[None]).sum(axis=2))
+    np.testing.assert_array_equal(
+        all_of(make_metric(packed, "hamming", packed=True)), (bits[:, None] != bits[None]).sum(axis=2)
+    )
 
 
 def test_jaccard_reads_sets_lists_words_sparse_and_membership_matrices_alike() -> None:
@@ -418,7 +430,9 @@ def test_a_vectorized_callable_is_asked_for_pairs_row_by_row() -> None:
 
     X = rows(np.random.default_rng(0), 3)
     first, second = np.array([3, 1, 3, 3]), np.array([0, 2, 5, 3])
-    np.testing.assert_array_equal(make_metric(X, distance, vectorized=True).pairs(first, second), cdist(X, X)[first, second])
+    np.testing.assert_array_equal(
+        make_metric(X, distance, vectorized=True).pairs(first, second), cdist(X, X)[first, second]
+    )
     assert sorted(asked) == [(1, 1), (1, 3)]
 
 
@@ -537,7 +551,10 @@ def test_core_distances_within_components_are_upper_bounds_and_cost_less() -> No
     bound = core_distances(counted, 3, labels=labels, visited=np.arange(10))
     assert (bound >= exact).all()
     assert counted.total <= 10 * 20 * 30
-    names = MutualReachability(make_metric(X), bound, exact_core=False).name, MutualReachability(make_metric(X), exact).name
+    names = (
+        MutualReachability(make_metric(X), bound, exact_core=False).name,
+        MutualReachability(make_metric(X), exact).name,
+    )
     assert ["upper bounds" in name for name in names] == [True, False]
 
 
@@ -596,7 +613,9 @@ def wrong_inputs() -> Iterator[tuple[str, Any, Any, dict[str, Any], str]]:
     yield "no number", X, (lambda a, b: "far"), {}, "distance of objects 0 and 0 is 'far'"
 
 
-@pytest.mark.parametrize(("objects", "metric", "options", "message"), [pytest.param(*rest, id=name) for name, *rest in wrong_inputs()])
+@pytest.mark.parametrize(
+    ("objects", "metric", "options", "message"), [pytest.param(*rest, id=name) for name, *rest in wrong_inputs()]
+)
 def test_wrong_input_is_named_in_one_line(objects: Any, metric: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message) as raised:
         all_of(make_metric(objects, metric, **options))
@@ -652,7 +671,7 @@ def test_every_name_is_made() -> None:
         "hamming": ["ab", "bb"],
         "jaccard": [{1}, {2}],
         "precomputed": np.array([[0.0, 1], [1, 0]]),
-        **dict.fromkeys(("levenshtein", "levenshtein_normalized", "osa", "jaro_winkler"), ["ab", "bb"]),
+        **{name: ["ab", "bb"] for name in ("levenshtein", "levenshtein_normalized", "osa", "jaro_winkler")},
     }
     points = np.array([[0.0, 1.0], [1.0, 0.0]])
     for name in METRICS:

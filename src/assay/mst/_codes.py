@@ -128,7 +128,8 @@ def packed_words(X: Any) -> NDArray[np.uint64]:
     array = np.asarray(X)
     if array.ndim != 2 or array.dtype not in (np.uint8, np.uint64) or array.shape[1] == 0:
         raise InputError(
-            f"packed codes have dtype {array.dtype} and shape {array.shape}", expected="uint8 or uint64, shape (n, words)"
+            f"packed codes have dtype {array.dtype} and shape {array.shape}",
+            expected="uint8 or uint64, shape (n, words)",
         )
     if array.dtype == np.uint64:
         return np.ascontiguousarray(array)
@@ -170,7 +171,9 @@ def _aligned_symbols(sequences: list[Any]) -> NDArray[Any]:
         raise InputError("X is empty", expected="at least one sequence")
     for at, sequence in enumerate(sequences):
         if not hasattr(sequence, "__len__"):
-            raise InputError(f"X[{at}] is a {type(sequence).__name__}", expected="a string or sequence for metric='hamming'")
+            raise InputError(
+                f"X[{at}] is a {type(sequence).__name__}", expected="a string or sequence for metric='hamming'"
+            )
     length = len(sequences[0])
     for at, sequence in enumerate(sequences):
         if len(sequence) != length:
@@ -182,7 +185,11 @@ def _aligned_symbols(sequences: list[Any]) -> NDArray[Any]:
         return np.zeros((len(sequences), 1), dtype=np.uint8)
     if all(isinstance(sequence, str) for sequence in sequences):
         joined = "".join(sequences)
-        raw = np.frombuffer(joined.encode("ascii"), np.uint8) if joined.isascii() else np.frombuffer(joined.encode("utf-32-le"), np.uint32)
+        raw = (
+            np.frombuffer(joined.encode("ascii"), np.uint8)
+            if joined.isascii()
+            else np.frombuffer(joined.encode("utf-32-le"), np.uint32)
+        )
         return raw.reshape(len(sequences), length)
     if all(isinstance(sequence, bytes) for sequence in sequences):
         return np.frombuffer(b"".join(sequences), np.uint8).reshape(len(sequences), length)

@@ -239,7 +239,9 @@ class _Ledger:
 
 def bad_distance(name: str, first: int, second: int, value: float) -> InputError:
     """Return the error for a value that is no distance."""
-    return InputError(f"{name}: the distance of objects {first} and {second} is {value!r}", expected="a finite number >= 0")
+    return InputError(
+        f"{name}: the distance of objects {first} and {second} is {value!r}", expected="a finite number >= 0"
+    )
 
 
 def require_distances(values: NDArray[np.float64], queries: Indices, targets: Indices, *, name: str) -> None:

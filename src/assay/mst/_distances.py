@@ -151,7 +151,9 @@ def _tile(kind: int, height: int, *, root: bool = False) -> Any:
     ``panels[origin]``, and writes row r of its sums (or their square roots) to ``out[place + r * stride]`` and on.
     """
 
-    def typed(context: Any, queries: Any, first: Any, panels: Any, origin: Any, dims: Any, out: Any, place: Any, stride: Any) -> Any:
+    def typed(
+        context: Any, queries: Any, first: Any, panels: Any, origin: Any, dims: Any, out: Any, place: Any, stride: Any
+    ) -> Any:
         integer = types.int64
         signature = types.void(queries, integer, panels, integer, integer, out, integer, integer)
         return signature, _tile_code(kind, height, root)
@@ -167,7 +169,9 @@ _maximum_tile, _maximum_row = _tile(MAXIMUM, HEIGHT), _tile(MAXIMUM, 1)
 
 
 @intrinsic
-def _pack_square(context: Any, flat: Any, starts: Any, column: Any, factors: Any, shift: Any, k: Any, packed: Any, place: Any) -> Any:
+def _pack_square(
+    context: Any, flat: Any, starts: Any, column: Any, factors: Any, shift: Any, k: Any, packed: Any, place: Any
+) -> Any:
     """Transpose 8 coordinates from k on of the 8 rows that start at ``flat[starts[column]]`` and on into a panel."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -357,7 +361,9 @@ def _tiles(packed_rows, packed_panels, dims, kind, p, finish, out, row, rows, co
                 height = 1 if band_end - r <= LONE_ROWS else HEIGHT
                 place = (row + r) * stride + column + start
                 if band_end - r >= height and width == WIDTH:
-                    _tile_into(packed_rows, r, height, packed_panels, origin, dims, kind, p, finish, flat, place, stride)
+                    _tile_into(
+                        packed_rows, r, height, packed_panels, origin, dims, kind, p, finish, flat, place, stride
+                    )
                 else:
                     _tile_into(packed_rows, r, height, packed_panels, origin, dims, kind, p, finish, edge, 0, WIDTH)
                     for a in range(min(band_end - r, height)):

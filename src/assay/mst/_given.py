@@ -233,7 +233,9 @@ def given_distances(X: Any) -> PrecomputedMetric | CondensedMetric:
     if matrix.ndim == 1:
         return _condensed(matrix)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise InputError(f"metric='precomputed': X has shape {matrix.shape}", expected="(n, n), or (n(n-1)/2,) condensed")
+        raise InputError(
+            f"metric='precomputed': X has shape {matrix.shape}", expected="(n, n), or (n(n-1)/2,) condensed"
+        )
     _require_distance_matrix(matrix)
     return PrecomputedMetric(matrix)
 
@@ -249,7 +251,9 @@ def _condensed(values: NDArray[Any]) -> CondensedMetric:
             at = start + int(bad[0])
             row = int(size - 2 - np.floor((np.sqrt(4 * size * (size - 1) - 8 * at - 7) - 1) / 2))
             column = at - row * (2 * size - row - 1) // 2 + row + 1
-            require_distances(part[bad[:1], None].astype(np.float64), np.array([row]), np.array([column]), name="precomputed")
+            require_distances(
+                part[bad[:1], None].astype(np.float64), np.array([row]), np.array([column]), name="precomputed"
+            )
     return CondensedMetric(values, size)
 
 

@@ -60,7 +60,9 @@ class MutualReachability(Metric):
         bad = np.flatnonzero(~((self.core >= 0) & (self.core < np.inf)))
         if bad.size:
             raise InputError(f"core[{bad[0]}] is {self.core[bad[0]]}", expected="a finite number >= 0")
-        self.name = f"mutual reachability of {metric.name}" + ("" if exact_core else " (core distances are upper bounds)")
+        self.name = f"mutual reachability of {metric.name}" + (
+            "" if exact_core else " (core distances are upper bounds)"
+        )
         self.is_metric = metric.is_metric
 
     def __len__(self) -> int:

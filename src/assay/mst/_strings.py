@@ -89,7 +89,7 @@ def texts(X: Any, *, name: str, unit: str) -> list[str] | list[bytes]:
     """
     if unit not in ("codepoint", "byte"):
         raise InputError(f"unit is {unit!r}", expected="'codepoint' or 'byte'")
-    if isinstance(X, str | bytes) or not isinstance(X, Sequence | np.ndarray) and not hasattr(X, "__iter__"):
+    if isinstance(X, str | bytes) or (not isinstance(X, Sequence | np.ndarray) and not hasattr(X, "__iter__")):
         raise InputError(f"X is a {type(X).__name__}", expected=f"a sequence of strings for metric={name!r}")
     strings = X.to_pylist() if hasattr(X, "to_pylist") else list(X)
     for at, string in enumerate(strings):

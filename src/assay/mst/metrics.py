@@ -143,9 +143,7 @@ def make_metric(
     raise InputError(f"metric is {metric!r}", expected=f"a function, or one of {', '.join(METRICS)}")
 
 
-def _require_options(
-    name: str | None, *, p: float | None, unit: str, packed: bool, vectorized: bool
-) -> None:
+def _require_options(name: str | None, *, p: float | None, unit: str, packed: bool, vectorized: bool) -> None:
     if name == "minkowski":
         if p is None or math.isnan(p) or p < 1:
             raise InputError(f"metric='minkowski' got p={p}", expected="p >= 1")
