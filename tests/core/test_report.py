@@ -507,6 +507,8 @@ def test_lost_artifact_is_said_to_be_lost(tmp_path: Path) -> None:
 def test_method_that_is_not_installed_has_a_page_without_verdicts(site: Path) -> None:
     page = pages(site)[page_name(PLUGIN)]
     assert "isn't installed here" in page.text
+    scoreboard = pages(site)["index.html"].text
+    assert scoreboard.index("Trees that are nearly minimal") < scoreboard.rindex(PLUGIN)
     assert "loss" in page.text
     assert "the process ended with signal 9" in page.text
     assert not [one for one in page.having("class") if one.startswith("verdict")]

@@ -35,7 +35,15 @@ _MARKERS = ("circle", "square", "triangle", "diamond", "cross", "plus", "wedge",
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a curve: a median, with the range of the values behind it."""
+    """A point of a curve: a median, with the range of the values behind it.
+
+    Parameters
+    ----------
+    x, y : float
+        Where it lies.
+    low, high : float
+        The range in the direction of y; NaN where there is none.
+    """
 
     x: float
     y: float
@@ -67,7 +75,13 @@ class Series:
 
 @cache
 def chart_css() -> str:
-    """The style sheet that the charts' classes and colours come from."""
+    """The style sheet that the charts' classes and colours come from.
+
+    Examples
+    --------
+    >>> ".assay-chart" in chart_css()
+    True
+    """
     return files("assay.core.report").joinpath("static/charts.css").read_text(encoding="utf-8")
 
 
@@ -98,6 +112,13 @@ def interval_plot(
     -------
     str
         An ``<svg>`` element.
+
+    Examples
+    --------
+    >>> found = Conclusion("holds", "", "ratio of seconds", 0.5, 0.4, 0.6, 0.95, None, 0.9, 10, 0.01, "bootstrap")
+    >>> svg = interval_plot(found, id="faster", title="How much faster", paper=[PaperFigure("Table 2", 0.45)])
+    >>> "claimed: up to 0.9" in svg
+    True
     """
     cases = conclusion.by_case if len(conclusion.by_case) > 1 else ()
     shown = cases[:MOST_ROWS]
@@ -153,7 +174,31 @@ def interval_plot(
 def growth_plot(
     series: Sequence[Series], *, id: str, title: str, x_label: str, y_label: str, standalone: bool = False
 ) -> str:
-    """Draw how a measurement grows with size: both axes logarithmic, each arm's fitted exponent in the legend."""
+    """Draw how a measurement grows with size: both axes logarithmic, each arm's fitted exponent in the legend.
+
+    Parameters
+    ----------
+    series : sequence of Series
+        One an arm.
+    id, title : str
+        As in `interval_plot`.
+    x_label, y_label : str
+        What the axes measure, with units.
+    standalone : bool
+        Make a file of its own, with its style.
+
+    Returns
+    -------
+    str
+        An ``<svg>`` element.
+
+    Examples
+    --------
+    >>> squares = Series("peer", (Point(10, 100), Point(20, 400)))
+    >>> svg = growth_plot([squares], id="growth", title="Time", x_label="n", y_label="seconds")
+    >>> "peer (exponent 2)" in svg
+    True
+    """
     fitted = []
     for one in series:
         exponent = fitted_exponent(one.points)
@@ -206,6 +251,13 @@ def curve_plot(
     -------
     str
         An ``<svg>`` element. Points that an axis can't show are counted in its description.
+
+    Examples
+    --------
+    >>> arms = [Series("mine", (Point(0.2, 0.91),), method=True), Series("peer", (Point(1.5, 0.93),))]
+    >>> svg = curve_plot(arms, id="cost", title="Cost", x_label="seconds", y_label="accuracy", joined=False)
+    >>> svg.startswith("<svg")
+    True
     """
     xs = [point.x for one in series for point in one.points]
     ys = [value for one in series for point in one.points for value in (point.y, point.low, point.high)]
@@ -276,6 +328,11 @@ def dot_plot(values: Sequence[float], *, axis: Axis, title: str = "") -> str:
     -------
     str
         An ``<svg>`` element.
+
+    Examples
+    --------
+    >>> dot_plot([1.0, 2.0, 4.0], axis=Axis(0.0, 5.0, 4.0, 92.0), title="three trials").startswith("<svg")
+    True
     """
     finite = sorted(value for value in values if math.isfinite(value) and (value > 0 or not axis.log))
     low, high = sorted((axis.start, axis.end))

@@ -93,6 +93,16 @@ def gather_results(
         What is installed of it. With a study, trials of older code are left out, which a notice says.
     scale : str, optional
         Which scale; the largest that has trials when left out.
+
+    Returns
+    -------
+    Results
+
+    Examples
+    --------
+    >>> results = gather_results(Ledger("memory://empty-ledger"), "mst")
+    >>> len(results.records), results.notices
+    (0, ("This method isn't installed here: its trials are shown without claims and verdicts.",))
     """
     stored = ledger.read(method)
     records = current_records(study, stored) if study is not None else _newest(stored)
@@ -140,6 +150,10 @@ def read_results(
     card, study : optional
         What is installed of the method; without a study there are no verdicts.
 
+    Returns
+    -------
+    Results
+
     Raises
     ------
     InputError
@@ -158,6 +172,21 @@ def export_results(
     ledger: Ledger, method: str, *, study: Study, scale: str, folder: str | os.PathLike[str], force: bool = False
 ) -> list[Path]:
     """Write a method's current trials at one scale as ``<scale>.parquet``, and their machines as ``environment.json``.
+
+    Parameters
+    ----------
+    ledger : Ledger
+        Where the trials are.
+    method : str
+        Which method.
+    study : Study
+        Says which trials are current.
+    scale : str
+        Which scale.
+    folder : path
+        Where the files go; it is made when it is missing.
+    force : bool
+        Replace an older table of this scale.
 
     Returns
     -------

@@ -65,7 +65,13 @@ class MethodSections:
 
 
 def fragment_css() -> str:
-    """The style sheet for fragments: all rules are for elements within the class ``assay``, and for the charts."""
+    """The style sheet for fragments: all rules are for elements within the class ``assay``, and for the charts.
+
+    Examples
+    --------
+    >>> ".assay .verdict" in fragment_css()
+    True
+    """
     return chart_css() + parts_css()
 
 
@@ -90,10 +96,24 @@ def method_sections(
     card, study : optional
         What is installed of the method; without a study there are no claims and verdicts.
 
+    Returns
+    -------
+    MethodSections
+
     Raises
     ------
     InputError
         The results are missing or damaged.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from assay.core.ledger import Record, write_parquet
+    >>> folder, when = tempfile.mkdtemp(), "2026-01-01T00:00:00+00:00"
+    >>> trial = Record("k", "mst", "mfc", "words", 0, "laptop", "done", {"seconds": 1.5}, 2.0, when, "", "")
+    >>> write_parquet(f"{folder}/laptop.parquet", [trial])
+    >>> method_sections("mst", folder).command
+    'assay check mst --scale laptop'
     """
     results = read_results(folder, method=method, scale=scale, card=card, study=study)
     parts = method_parts(results, prefix=f"{slug(method)}-")

@@ -75,8 +75,15 @@ def write_report(
         `folder` is a file, or holds something else than a report, or its parent is missing; no method has the scale.
     AssayError
         The report can't be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> write_report(Ledger(folder / "ledger"), folder / "report", cards={}, studies={}).name
+    'index.html'
     """
-    place = Path(folder)
+    place, target = Path(folder), Path(folder).resolve()
     _check_place(place, force=force)
     if scale is not None and studies and not any(scale in study.scales for study in studies.values()):
         known = dict.fromkeys(name for study in studies.values() for name in study.scales)
@@ -86,16 +93,15 @@ def write_report(
         for name in sorted({*ledger.methods(), *studies})
     ]
     methods = [results for results in methods if results.records or results.study or results.other_scales]
+    methods.sort(key=lambda results: not results.verdicts)
     try:
-        building = Path(
-            tempfile.mkdtemp(dir=place.absolute().parent, prefix=f".{place.absolute().name}-", suffix=".part")
-        )
+        building = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}-", suffix=".part"))
     except OSError as error:
         raise InputError(f"can't be written: {error.strerror}", file=place, expected="a writable folder") from error
     try:
         building.chmod(0o777 & ~_umask())
         _build(building, methods, ledger)
-        _swap(building, place.absolute())
+        _swap(building, target)
     except OSError as error:
         raise AssayError(f"the report {place} can't be written: {error.strerror or error}") from error
     finally:
@@ -181,7 +187,6 @@ def _manifest(place: Path) -> set[str] | None:
 
 def _swap(new: Path, place: Path) -> None:
     """Put `new` where `place` is; an older report comes back when that fails."""
-    place = place.resolve()
     if not place.exists():
         os.rename(new, place)
         return
