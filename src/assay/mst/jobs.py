@@ -34,6 +34,7 @@ app = App(
 )
 
 STREAM = "-"
+STOPPED = "stopped; nothing was written"
 PointFile: TypeAlias = Annotated[str, Parameter(allow_leading_hyphen=True)]
 OutFile: TypeAlias = Annotated[str | None, Parameter(alias="-o", allow_leading_hyphen=True)]
 MetricName: TypeAlias = Annotated[str | None, Parameter(alias="-m")]
@@ -200,6 +201,7 @@ def tree(
 
     _require_streams(out, reporting)
     if out is not None:
+        _require_other_file(out, points)
         check_tree_output(out, force=reporting.force)
     elif not reporting.quiet and not reporting.json:
         print("The tree is not kept: add -o tree.csv to keep it.", file=sys.stderr)
@@ -230,7 +232,7 @@ def tree(
         checkpoint=checkpoint,
         progress=_shows_progress(reporting),
     )
-    with _warnings_in_one_line(reporting), _stop_that_tells_how_to_go_on(checkpoint):
+    with _warnings_in_one_line(reporting), _stop_that_says(_way_on(checkpoint)):
         measured = _measured(objects, reading)
         # An approximate neighbour graph indexes the vectors themselves.
         model.fit(objects.data if forest == "knn" else measured)
@@ -329,10 +331,11 @@ def complete(
 
     _require_streams(out, reporting)
     if out is not None:
+        _require_other_file(out, points, forest)
         check_tree_output(out, force=reporting.force)
     given = _read_forest(forest)
     objects = _read(points, metric, reading)
-    with _warnings_in_one_line(reporting), _stop_that_tells_how_to_go_on(None):
+    with _warnings_in_one_line(reporting), _stop_that_says(STOPPED):
         measured = _measured(objects, reading)
         counted = CountedMetric(measured)
         with _naming(forest):
@@ -421,6 +424,7 @@ def cut(
         raise InputError(f"{' and '.join(chosen) or 'no way to cut'} given", expected="one of -k, --height, --hdbscan")
     _require_streams(out, reporting)
     if out is not None:
+        _require_other_file(out, tree_file)
         check_labels_output(out, force=reporting.force)
     whole = read_tree(tree_file)
     require_spanning(whole, tree_file)
@@ -571,8 +575,9 @@ def plot(
     """
     from assay.mst.plots import check_figure_output, save_figure
 
+    _require_other_file(out, source, *([] if points is None else [points]))
     check_figure_output(out, force=reporting.force)
-    with _warnings_in_one_line(reporting), _stop_that_tells_how_to_go_on(None):
+    with _warnings_in_one_line(reporting), _stop_that_says(STOPPED):
         if kind == "tree":
             figure = _tree_figure(source, points, reading=reading)
         elif kind == "dendrogram":
@@ -732,6 +737,18 @@ def _require_streams(out: str | None, reporting: Reporting) -> None:
         raise InputError("--out - and --json both write to standard output", expected="a file for one of them")
 
 
+def _require_other_file(out: str, *inputs: str) -> None:
+    """Refuse to replace an input by the output, which --force alone would do."""
+    for given in inputs:
+        if (
+            STREAM not in (out, given)
+            and os.path.exists(out)
+            and os.path.exists(given)
+            and os.path.samefile(out, given)
+        ):
+            raise InputError("is also an input", file=out, expected="another name for --out")
+
+
 def _shows_progress(reporting: Reporting) -> bool:
     return not reporting.quiet and not reporting.json and sys.stderr.isatty()
 
@@ -762,15 +779,17 @@ def _warnings_in_one_line(reporting: Reporting) -> Iterator[None]:
 
 
 @contextmanager
-def _stop_that_tells_how_to_go_on(checkpoint: str | None) -> Iterator[None]:
+def _stop_that_says(line: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if checkpoint is None:
-            line = "stopped; nothing was written. With --checkpoint FOLDER a stopped tree can be gone on with."
-        else:
-            line = f"stopped; finished stages are in {checkpoint}: the same command goes on from there."
         raise KeyboardInterrupt(line) from None
+
+
+def _way_on(checkpoint: str | None) -> str:
+    if checkpoint is None:
+        return "stopped; nothing was written. With --checkpoint FOLDER a stopped command can be gone on with"
+    return f"stopped; finished stages are in {checkpoint}: the same command goes on from there"
 
 
 def _report(summary: Mapping[str, Any], lines: list[str], *, reporting: Reporting, out: str | None) -> None:
@@ -807,7 +826,7 @@ def _tree_lines(summary: Mapping[str, Any]) -> list[str]:
         lines.append("quality      exact: this is a minimum spanning tree")
     else:
         lines.append(_forest_line(summary))
-        lines += _completion_bounds(summary)
+        lines += _completion_bounds(summary, "first forest")
         if summary["mst_ratio_upper"] is not None:
             lines.append(
                 f"certificate  at most {summary['mst_ratio_upper']:.4f} times the minimum spanning tree "
@@ -829,7 +848,7 @@ def _completion_lines(summary: Mapping[str, Any]) -> list[str]:
     if summary["exact_completion"]:
         lines.append("quality      no completion of this forest is lighter")
     else:
-        lines += _completion_bounds(summary)
+        lines += _completion_bounds(summary, "forest")
     return lines + _call_lines(summary)
 
 
@@ -837,14 +856,14 @@ def _forest_line(summary: Mapping[str, Any]) -> str:
     return f"forest       {summary['components']:,} components, the largest of {summary['largest_component']:,} points"
 
 
-def _completion_bounds(summary: Mapping[str, Any]) -> list[str]:
+def _completion_bounds(summary: Mapping[str, Any], which: str) -> list[str]:
     """The certificates in words: they compare with the forest's best completion, not with the minimum tree."""
     if summary["alpha"] is None:
         return []
     if not summary["certified"]:
         return [f"completion   alpha {summary['alpha']:.4f}, not certified: {summary['metric']} is no metric"]
     return [
-        f"completion   at most {summary['beta']:.4f} times the best one of its forest "
+        f"completion   at most {summary['beta']:.4f} times the best completion of the {which} "
         f"(beta; alpha is {summary['alpha']:.4f})"
     ]
 
