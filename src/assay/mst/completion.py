@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from assay.core.errors import InputError
 from assay.mst._graph import prim_matrix
 from assay.mst._tiles import TILE_ENTRIES, ordered_map, resolve_jobs, tiles
-from assay.mst.forest import Forest, as_counted, build_forest
+from assay.mst.forest import CallsExceeded, Forest, as_counted, build_forest
 from assay.mst.metrics import CountedMetric
 from assay.mst.representatives import Prefixes, allocate, parse_budget
 
@@ -251,9 +251,15 @@ def complete(
         prefixes = Prefixes(counted, forest, first=first, rng=rng, n_jobs=n_jobs)
     bounds = _Bounds(counted, forest, prefixes, extra_edge=extra_edge, n_jobs=n_jobs)
     spent = parse_budget(budget, t)
+    state: _Tree | None = None
     while True:
         with clock.stage("representatives"):
-            extra = allocate(prefixes, spent, allocation=allocation, lookahead=lookahead)
+            wanted = allocate(prefixes, spent, allocation=allocation, lookahead=lookahead)
+        if counted.remaining is not None and bounds.calls(wanted) > counted.remaining:
+            if state is None:
+                raise CallsExceeded(counted, bounds.calls(wanted), what="the completion")
+            break
+        extra = wanted
         with clock.stage("completion"):
             bounds.update(extra)
             state = bounds.tree()
@@ -390,6 +396,12 @@ class _Bounds:
         self.measured = np.zeros(t, dtype=np.int64)
         self.shortcut = np.full((t, t), np.inf)
         self.shortcut_ends = np.full((2, t, t), -1, dtype=self.objects.dtype)
+
+    def calls(self, extra: IntArray) -> int:
+        """Return how many distances `update` takes at most, and the weights of the edges that follow."""
+        t, sizes = self.forest.n_components, self.forest.sizes
+        fresh = np.maximum(extra + 1 - self.measured, 0)
+        return int((fresh * (self.forest.n - sizes)).sum()) + (t * (t - 1) // 2 if self.extra_edge else 0) + t - 1
 
     def update(self, extra: IntArray) -> None:
         """Measure the representatives that the allocation adds, and bound every pair of components."""

@@ -39,6 +39,16 @@ WEIGHT_SLACK = 1e-6
 """Relative difference between a user's edge weight and the distance that text or float32 can explain."""
 
 
+class CallsExceeded(InputError):
+    """The next step would take more distances than `max_distance_calls` leaves."""
+
+    def __init__(self, counted: CountedMetric, needed: int, *, what: str) -> None:
+        super().__init__(
+            f"max_distance_calls is {counted.max_calls}, of which {counted.remaining} are left",
+            expected=f"{needed} more for {what}",
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Centers:
     """Centres among n objects, and the nearest one of each object.
@@ -386,6 +396,8 @@ def build_forest(
             raise InputError(f"estimator is {estimator!r}", expected="an object with fit_predict")
         return grower.on_labels(estimator.fit_predict(seen), kind="estimator")
     if forest in ("kcenter", "random"):
+        if counted.remaining is not None and n * count > counted.remaining:
+            raise CallsExceeded(counted, n * count, what=f"{count} centres")
         with counted.stage("forest"):
             if forest == "kcenter":
                 centers = kcenter(counted, count, start=start, n_jobs=grower.n_jobs)
@@ -449,9 +461,8 @@ class _Grower:
         exact = bare.sizes[~large]
         needed = int((exact * (exact - 1) // 2).sum())
         if self.counted.remaining is not None and needed > self.counted.remaining:
-            raise InputError(
-                f"max_distance_calls is {self.counted.max_calls}, of which {self.counted.remaining} are left",
-                expected=f"at least {needed} more for the trees of the components (the largest has {bare.largest_component} objects)",
+            raise CallsExceeded(
+                self.counted, needed, what=f"the trees of the components (the largest has {bare.largest_component} objects)"
             )
         with self.counted.stage("subtrees"):
             for component in np.flatnonzero(large):
