@@ -78,7 +78,7 @@ def test_cooking_agrees_with_scipy_on_its_first_4000_sets() -> None:
         pytest.skip("shared/data/mst/cooking.txt is not beside the repository")
     lines = path.read_text().split()[:4000]
     metric = make_metric([set(line.split(",")) for line in lines], "jaccard")
-    # scipy reads zeros, and values near zero, as missing edges: repeated sets, which add no weight, are left out for it.
+    # scipy reads zeros, and values near zero, as missing edges: repeated sets, which add no weight, are left out.
     distinct = list(dict.fromkeys(frozenset(line.split(",")) for line in lines))
     membership = MultiLabelBinarizer().fit_transform(distinct).astype(np.float32)
     shared = (membership @ membership.T).astype(np.float64)
@@ -121,7 +121,8 @@ def test_duplicates_are_joined_by_edges_of_weight_zero(method: str, n: int) -> N
 @pytest.mark.parametrize("method", ["prim", "quitefastmst", "mlpack"])
 def test_all_points_equal_make_a_tree_of_weight_zero(method: str) -> None:
     edges, weights = exact_mst(make_metric(np.ones((2100, 3))), method=method)
-    assert is_spanning_tree(2100, edges) and (weights == 0).all()
+    assert is_spanning_tree(2100, edges)
+    assert (weights == 0).all()
 
 
 def test_row_by_row_and_matrix_prim_return_the_same_tree_under_massive_ties(monkeypatch: pytest.MonkeyPatch) -> None:

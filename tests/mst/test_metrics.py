@@ -322,7 +322,9 @@ def test_levenshtein_agrees_with_rapidfuzz_on_ten_thousand_pairs() -> None:
     alphabet = list("abcde é漢😀𝔘\U0010ffff")
     lengths = np.where(rng.random(400) < 0.3, rng.integers(60, 200, 400), rng.integers(0, 12, 400))
     words = ["".join(rng.choice(alphabet, length)) for length in lengths]
-    assert "" in words and max(map(len, words)) > 64 and any(ord(c) > 0xFFFF for word in words for c in word)
+    assert "" in words
+    assert max(map(len, words)) > 64
+    assert any(ord(c) > 0xFFFF for word in words for c in word)
     first, second = rng.integers(0, 400, size=(2, 10_000))
     metric = make_metric(words, "levenshtein")
     expected = [Levenshtein.distance(words[a], words[b]) for a, b in zip(first, second, strict=True)]
@@ -500,7 +502,9 @@ def test_check_metric_passes_metrics_and_counts_nothing_wrong() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check = check_metric(make_metric(rows(np.random.default_rng(0), 4)), samples=500)
-    assert check.passed and check.samples == 500 and check.worst_ratio <= 1 + 1e-9
+    assert check.passed
+    assert check.samples == 500
+    assert check.worst_ratio <= 1 + 1e-9
 
 
 def test_check_metric_warns_with_the_worst_triple_and_its_ratio() -> None:

@@ -1,7 +1,7 @@
 """Hamming distance: in how many places two aligned sequences or codes differ.
 
-A sequence over an alphabet of A symbols is stored as ceil(log2 A) planes of bits, 64 places a word. Two sequences differ
-where any plane differs, so a distance is a few exclusive-ors and one population count for 64 places.
+A sequence over an alphabet of A symbols is stored as ceil(log2 A) planes of bits, 64 places a word. Two
+sequences differ where any plane differs, so a distance is a few exclusive-ors and one population count for 64 places.
 """
 
 from __future__ import annotations
@@ -153,10 +153,8 @@ def symbol_planes(X: Any) -> tuple[NDArray[np.uint64], int]:
     """
     if hasattr(X, "to_pylist"):
         X = X.to_pylist()
-    if isinstance(X, np.ndarray) and X.dtype.kind in "biufUS" and X.ndim == 2:
-        array = X
-    else:
-        array = _aligned_symbols(list(X))
+    plain = isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "biufUS"
+    array = X if plain else _aligned_symbols(list(X))
     if array.dtype.kind == "f" and np.isnan(array).any():
         raise InputError(f"X holds NaN (row {int(np.argmax(np.isnan(array).any(axis=1)))}, counted from 0)")
     if array.dtype.kind == "b":

@@ -303,7 +303,8 @@ def check_metric(metric: Metric, *, samples: int = 2000, rng: np.random.Generato
     Raises
     ------
     InputError
-        Where d(x, x) is not 0, d(a, b) differs from d(b, a), or a value is NaN, infinite or negative; it names the pair.
+        Where d(x, x) is not 0, d(a, b) differs from d(b, a), or a value is NaN, infinite or negative; it names the
+        pair.
 
     Warns
     -----

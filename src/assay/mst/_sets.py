@@ -1,8 +1,8 @@
 """Jaccard distance among sets: 1 - |A ∩ B| / |A ∪ B|, and 0 for two empty sets.
 
-Sets are rows of a sorted compressed sparse matrix. Few items are shared by a random pair, so a block is computed from an
-inverted index of its targets: each item of a query visits only the targets that hold it, and pairs that share nothing
-cost a division and no look-up.
+Sets are rows of a sorted compressed sparse matrix. Few items are shared by a random pair, so a block is computed
+from an inverted index of its targets: each item of a query visits only the targets that hold it, and pairs that share
+nothing cost a division and no look-up.
 """
 
 from __future__ import annotations

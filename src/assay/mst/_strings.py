@@ -16,7 +16,7 @@ __all__ = ["STRING_METRICS", "StringMetric", "texts"]
 STRING_METRICS = ("levenshtein", "levenshtein_normalized", "osa", "jaro_winkler")
 
 ROWS_AT_ONCE = 64
-"""Rows of a square computed at a time: the scorers compare up to 32 queries with a string at once in vector registers."""
+"""Rows of a square computed at a time: the scorers compare up to 32 queries with a string at once."""
 
 
 class StringMetric(Metric):

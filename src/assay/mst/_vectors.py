@@ -110,7 +110,7 @@ class VectorMetric(Metric):
         Returns
         -------
         ndarray of float64, shape (n, d), or None
-            None where the distance does not increase with a Euclidean one. A copy, unless the rows are float64 as they are.
+            None where the distance does not increase with a Euclidean one. A copy, unless the rows are float64 already.
         """
         if self._kind not in (DOT, SQUARED):
             return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,10 +144,7 @@ def _prim(metric: Metric, jobs: int) -> NDArray[np.int64]:
                 row[:count] = metric.block(current, remaining[:count])[0]
             else:
                 ends = np.linspace(0, count, parts + 1, dtype=np.int64)
-                tasks = [
-                    pool.submit(metric.block, current, remaining[start:stop])
-                    for start, stop in zip(ends[:-1], ends[1:], strict=True)
-                ]
+                tasks = [pool.submit(metric.block, current, remaining[start:stop]) for start, stop in pairwise(ends)]
                 for start, stop, task in zip(ends[:-1], ends[1:], tasks, strict=True):
                     row[start:stop] = task.result()[0]
             grow_tree(row, remaining, count, nearest, anchor, int(current[0]))

@@ -1,7 +1,6 @@
 """Distances on vectors, codes, sets, strings, matrices and functions, behind one contract.
 
-:func:`make_metric` looks at the data and the name of a metric, checks both, and returns a :class:`Metric`. Sources of the
-distances themselves are named in the modules that compute them.
+:func:`make_metric` looks at the data and the name of a metric, checks both, and returns a :class:`Metric`.
 
 ======================  ===========================================  ==========  =====================================
 name                    objects                                      is metric   unit of a distance
@@ -92,8 +91,8 @@ def make_metric(
     vectorized : bool
         For a function: it takes two collections of objects and returns their (q, m) distances.
     is_metric : bool
-        For a function or ``"precomputed"``: whether you vouch for the triangle inequality. Without it, alpha and beta are
-        not certified.
+        For a function or ``"precomputed"``: whether you vouch for the triangle inequality. Without it, alpha and beta
+        are not certified.
 
     Returns
     -------
