@@ -82,7 +82,7 @@ def _pairs(words, first, second, planes):  # type: ignore[no-untyped-def]
             differ = np.uint64(0)
             for at in range(start, start + planes):
                 differ |= words[first[a], at] ^ words[second[a], at]
-            total += _count_bits(differ)
+            total += _count_bits(differ)  # type: ignore[call-arg]
         out[a] = total
     return out
 
@@ -107,7 +107,7 @@ def _block(words, queries, targets, planes):  # type: ignore[no-untyped-def]
                 for at in range(width):
                     word, column = query[at], transposed[at]
                     for b in range(TILE):
-                        total[b] += _count_bits(word ^ column[b])
+                        total[b] += _count_bits(word ^ column[b])  # type: ignore[call-arg]
             else:
                 for begin in range(0, width, planes):
                     differ[:] = 0
@@ -116,7 +116,7 @@ def _block(words, queries, targets, planes):  # type: ignore[no-untyped-def]
                         for b in range(TILE):
                             differ[b] |= word ^ column[b]
                     for b in range(TILE):
-                        total[b] += _count_bits(differ[b])
+                        total[b] += _count_bits(differ[b])  # type: ignore[call-arg]
             line = out[a, start : start + length]
             for b in range(length):
                 line[b] = total[b]
