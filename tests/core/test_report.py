@@ -639,6 +639,10 @@ def test_results_of_another_method_or_a_damaged_description_are_refused(ledger: 
     (tmp_path / "environment.json").write_text("{")
     with pytest.raises(InputError, match=r"environment\.json: .*expected JSON"):
         read_results(tmp_path, method="trees", scale="smoke")
+    with pytest.raises(InputError, match=r"environment\.json: .*expected JSON"):
+        export_results(ledger, "trees", study=STUDY, scale="laptop", folder=tmp_path)
+    with pytest.raises(InputError, match="no trial of trees at scale paper"):
+        export_results(ledger, "trees", study=STUDY, scale="paper", folder=tmp_path)
 
 
 def test_machine_of_a_description_without_digests_is_shown(ledger: Ledger, tmp_path: Path) -> None:

@@ -92,6 +92,15 @@ def unavailable(reason: str) -> None:
     pytest.skip(f"the report isn't tested in a browser: {reason}")
 
 
+def test_missing_browser_is_a_failure_in_the_projects_own_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="isn't tested in a browser: no chromium"):
+        unavailable("no chromium")
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="can't be tested in a browser: no chromium"):
+        unavailable("no chromium")
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     if not CHROMIUM.exists():

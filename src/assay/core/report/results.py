@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 from assay.core.card import Card
 from assay.core.claim import Verdict, conclude
 from assay.core.errors import AssayError, InputError
-from assay.core.files import existing_file, write_text
+from assay.core.files import write_text
 from assay.core.ledger import Ledger, Record, current_records, read_parquet, write_parquet
 from assay.core.report.wording import format_count
 from assay.core.study import Study
@@ -203,13 +204,7 @@ def export_results(
         raise InputError(f"no trial of {method} at scale {scale} in the ledger {ledger.url}", expected="a finished run")
     Path(folder).mkdir(parents=True, exist_ok=True)
     table, description = Path(folder) / f"{scale}.parquet", Path(folder) / "environment.json"
-    known = {}
-    if description.exists():
-        known = {
-            digest: machine
-            for digest, machine in json.loads(existing_file(description).read_text(encoding="utf-8")).items()
-            if isinstance(machine, dict) and digest != "packages"
-        }
+    known = {digest: machine for digest, machine in _read_object(description).items() if _is_digest(digest)}
     write_parquet(table, results.records, force=force)
     text = json.dumps({**known, **results.environments}, indent=1, sort_keys=True, ensure_ascii=False)
     write_text(description, text + "\n", force=force or bool(known))
@@ -277,6 +272,15 @@ def _largest(scales: Sequence[str], records: Sequence[Record]) -> str:
 
 
 def _read_environments(file: Path, records: Sequence[Record]) -> dict[str, Mapping[str, Any]]:
+    data = _read_object(file)
+    used = {record.environment for record in records} & data.keys()
+    if used:
+        return {digest: data[digest] for digest in sorted(used)}
+    return {"": data} if data and not all(map(_is_digest, data)) else {}
+
+
+def _read_object(file: Path) -> dict[str, Any]:
+    """A JSON object from a file; empty when there is no file."""
     if not file.exists():
         return {}
     try:
@@ -287,7 +291,8 @@ def _read_environments(file: Path, records: Sequence[Record]) -> dict[str, Mappi
         raise InputError(
             "is no JSON object", file=file, expected="a machine's description, or several by their digests"
         )
-    used = {record.environment for record in records}
-    if used & data.keys():
-        return {digest: data[digest] for digest in sorted(used & data.keys())}
-    return {"": data}
+    return data
+
+
+def _is_digest(name: str) -> bool:
+    return re.fullmatch("[0-9a-f]{24}", name) is not None
