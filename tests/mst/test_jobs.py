@@ -239,10 +239,12 @@ def test_the_summary_for_people_says_how_good_the_tree_is(capsys: pytest.Capture
     assert mst("tree", "x.csv", "-o", "t.csv", "--algorithm", "mfc") == 0
     out = capsys.readouterr().out
     assert "59 edges over 60 points, euclidean weight" in out
-    assert "times the minimum spanning tree (99 % confidence" in out
+    assert "times the minimum spanning tree (certain: every point was compared with all)" in out
     assert "times the best completion of the first forest" in out
     assert "of all 1,770 pairs" in out
     assert out.endswith("wrote        t.csv\n")
+    assert mst("tree", "x.csv", "--algorithm", "mfc", "--certify", "30", "-o", "s.csv") == 0
+    assert "times the minimum spanning tree (99 % confidence, 30 points sampled)" in capsys.readouterr().out
     assert mst("tree", "x.csv", "-o", "e.csv", "--algorithm", "exact") == 0
     assert "exact: this is a minimum spanning tree" in capsys.readouterr().out
 

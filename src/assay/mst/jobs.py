@@ -249,7 +249,8 @@ def tree(
         "gamma": model.gamma_,
         "mst_lower_bound": model.mst_lower_bound_,
         "mst_ratio_upper": model.mst_ratio_upper_,
-        "confidence": confidence,
+        "confidence": None if model.certificate_ is None else model.certificate_.confidence,
+        "sampled": None if model.certificate_ is None else model.certificate_.rows,
         "components": model.n_components_,
         "largest_component": model.largest_component_,
         "distance_calls": dict(model.n_distance_calls_),
@@ -827,11 +828,7 @@ def _tree_lines(summary: Mapping[str, Any]) -> list[str]:
     else:
         lines.append(_forest_line(summary))
         lines += _completion_bounds(summary, "first forest")
-        if summary["mst_ratio_upper"] is not None:
-            lines.append(
-                f"certificate  at most {summary['mst_ratio_upper']:.4f} times the minimum spanning tree "
-                f"({100 * summary['confidence']:g} % confidence, from a sample of points)"
-            )
+        lines += _certificate_lines(summary)
     seconds = summary["seconds"]
     lines += _call_lines(summary)
     lines.append(f"time         {_seconds(seconds.get('total', sum(seconds.values())))}")
@@ -868,6 +865,19 @@ def _completion_bounds(summary: Mapping[str, Any], which: str) -> list[str]:
     ]
 
 
+def _certificate_lines(summary: Mapping[str, Any]) -> list[str]:
+    """The bound against the minimum spanning tree; without a sample there is none, and few rows may bound nothing."""
+    ratio = summary["mst_ratio_upper"]
+    if ratio is None or summary["sampled"] is None:
+        return []
+    if not math.isfinite(ratio):
+        return [f"certificate  none: {summary['sampled']:,} sampled points bound nothing"]
+    certainty = f"{100 * summary['confidence']:g} % confidence, {summary['sampled']:,} points sampled"
+    if summary["confidence"] == 1:
+        certainty = "certain: every point was compared with all"
+    return [f"certificate  at most {ratio:.4f} times the minimum spanning tree ({certainty})"]
+
+
 def _call_lines(summary: Mapping[str, Any]) -> list[str]:
     calls = summary["distance_calls"]
     total = sum(count for stage, count in calls.items() if stage != "total")
@@ -888,11 +898,7 @@ def _check_lines(summary: Mapping[str, Any]) -> list[str]:
     lines.append(f"weights      {right}; the largest relative error is {summary['worst_error'] or 0:.2g}")
     if summary["sampled"] is None:
         return lines
-    if summary["mst_ratio_upper"] is not None and math.isfinite(summary["mst_ratio_upper"]):
-        lines.append(
-            f"certificate  at most {summary['mst_ratio_upper']:.4f} times the minimum spanning tree "
-            f"({100 * summary['confidence']:g} % confidence, {summary['sampled']:,} points sampled)"
-        )
+    lines += _certificate_lines(summary)
     if summary["improvable_points"]:
         lines.append(
             f"cycle test   {summary['improvable_points']:,} of {summary['sampled']:,} sampled points have an edge that "

@@ -166,6 +166,7 @@ def plot_dendrogram(
         axes.set_xticklabels(
             [label(node) or text for node, text in zip(drawing["leaves"], drawing["ivl"], strict=True)]
         )
+    axes.grid(False, axis="x")
     axes.set_ylabel("distance at which groups merge")
     return figure
 
@@ -213,8 +214,7 @@ def plot_tree(
     axes.set_aspect("equal")
     axes.grid(False)
     if axis_labels is None:
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set_axis_off()
     else:
         axes.set_xlabel(axis_labels[0])
         axes.set_ylabel(axis_labels[1])
