@@ -183,28 +183,53 @@ def complete_forest(
         counted.max_calls = max_distance_calls
     given = [name for name, value in (("forest", forest), ("edges", edges), ("labels", labels)) if value is not None]
     if len(given) != 1:
-        raise InputError(f"{' and '.join(given) or 'neither forest, edges nor labels'} given", expected="exactly one of them")
+        raise InputError(
+            f"{' and '.join(given) or 'neither forest, edges nor labels'} given", expected="exactly one of them"
+        )
     started = time.perf_counter()
     if forest is None:
         if isinstance(labels, str):
             raise InputError(f"labels is {labels!r}", expected="one label per object")
         forest = build_forest(
-            counted, edges=edges, weights=weights, labels=labels, max_component=max_component, n_jobs=n_jobs,
-            n_components=1, random_state=random_state,
+            counted,
+            edges=edges,
+            weights=weights,
+            labels=labels,
+            max_component=max_component,
+            n_jobs=n_jobs,
+            n_components=1,
+            random_state=random_state,
         )
     elif forest.n != len(counted):
         raise InputError(f"the forest has {forest.n} objects", expected=f"{len(counted)}, as X")
     built = time.perf_counter() - started
     completion = complete(
-        counted, forest, budget=budget, allocation=allocation, first=first, lookahead=lookahead, extra_edge=extra_edge,
-        mode=mode, target_alpha=target_alpha, target_beta=target_beta,
-        rng=np.random.default_rng(random_state), n_jobs=resolve_jobs(n_jobs),
+        counted,
+        forest,
+        budget=budget,
+        allocation=allocation,
+        first=first,
+        lookahead=lookahead,
+        extra_edge=extra_edge,
+        mode=mode,
+        target_alpha=target_alpha,
+        target_beta=target_beta,
+        rng=np.random.default_rng(random_state),
+        n_jobs=resolve_jobs(n_jobs),
     )
     completion.timings["forest"] = built
     return completion
 
 
-def exact_mfc(X: Any, *, forest: Forest | None = None, edges: Any = None, labels: Any = None, metric: Any = "euclidean", **options: Any) -> Completion:
+def exact_mfc(
+    X: Any,
+    *,
+    forest: Forest | None = None,
+    edges: Any = None,
+    labels: Any = None,
+    metric: Any = "euclidean",
+    **options: Any,
+) -> Completion:
     """Return the best completion of a forest: :func:`complete_forest` with ``mode="exact_mfc"`` and its options.
 
     Examples
@@ -287,7 +312,9 @@ def complete(
         forest=forest,
         edges=edges,
         weights=weights,
-        representatives=np.concatenate([np.array(p[: k + 1], dtype=np.int64) for p, k in zip(prefixes.points, extra.tolist(), strict=True)]),
+        representatives=np.concatenate(
+            [np.array(p[: k + 1], dtype=np.int64) for p, k in zip(prefixes.points, extra.tolist(), strict=True)]
+        ),
         representative_counts=extra + 1,
         component_costs=costs,
         alpha=1.0 if exact else alpha,
@@ -405,7 +432,11 @@ class _Bounds:
 
     def update(self, extra: IntArray) -> None:
         """Measure the representatives that the allocation adds, and bound every pair of components."""
-        fresh = [(i, k) for i, (done, k) in enumerate(zip(self.measured.tolist(), (extra + 1).tolist(), strict=True)) for k in range(done, k)]
+        fresh = [
+            (i, k)
+            for i, (done, k) in enumerate(zip(self.measured.tolist(), (extra + 1).tolist(), strict=True))
+            for k in range(done, k)
+        ]
         if fresh:
             component = np.array([i for i, _ in fresh], dtype=np.int64)
             rank = np.array([k for _, k in fresh], dtype=np.int64)
@@ -420,7 +451,8 @@ class _Bounds:
         self.rows = chosen[np.lexsort((self.rank[chosen], self.component[chosen]))]
         self.row_starts = np.concatenate([[0], np.cumsum(extra + 1)]).astype(np.int64)
         self.points = np.array(
-            [self.prefixes.points[i][k] for i, k in zip(self.component.tolist(), self.rank.tolist(), strict=True)], dtype=np.int64
+            [self.prefixes.points[i][k] for i, k in zip(self.component.tolist(), self.rank.tolist(), strict=True)],
+            dtype=np.int64,
         )
         self.nearest, owners = self.prefixes.assignment(extra)
         self.owner_rows = self.rows[self.row_starts[self.forest.labels] + owners]
@@ -455,7 +487,7 @@ class _Bounds:
 
     def _object(self, i: IntArray, j: IntArray) -> IntArray:
         """Return the objects of components `j` that are nearest to the representatives of `i`."""
-        return self.objects[self.best_row[i, j], j].astype(np.int64)
+        return np.asarray(self.objects[self.best_row[i, j], j], dtype=np.int64)
 
     def ends(self, i: IntArray, j: IntArray) -> IntArray:
         """Return the pairs of objects whose distances are ``upper[i, j]``, shape (k, 2)."""
@@ -480,7 +512,7 @@ class _Bounds:
 
 @njit(cache=True, nogil=True)
 def _combine(minima, component, rows, radii):  # type: ignore[no-untyped-def]
-    """Return for every ordered pair (i, j) of components the least of i's rows at j, which row, and the least minus radius."""
+    """Return the least of i's rows at j, which row it is, and the least of row minus radius; all of shape (t, t)."""
     t = minima.shape[1]
     between, below = np.full((t, t), np.inf), np.full((t, t), np.inf)
     best = np.full((t, t), -1, dtype=np.int32)
