@@ -88,7 +88,8 @@ def mount_methods(onto: App, arguments: Sequence[str]) -> None:
     for point in sorted(entry_points(group="assay.methods"), key=lambda one: one.name):
         if point.name in onto:
             continue
-        onto.command(f"{point.value}.jobs:app", name=point.name, help=_job_line(point.name, arguments))
+        line = _job_line(point.name, arguments)
+        onto.command(f"{point.value}.jobs:app", name=point.name, **({"help": line} if line else {}))
 
 
 def _job_line(name: str, arguments: Sequence[str]) -> str:
