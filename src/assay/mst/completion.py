@@ -41,9 +41,9 @@ class Completion:
     Attributes
     ----------
     forest : Forest
-    edges : ndarray of int64, shape (n - 1, 2)
-        The forest's edges, then the t - 1 added ones; the lower end first.
-    weights : ndarray of float64, shape (n - 1,)
+    completion_edges : ndarray of int64, shape (t - 1, 2)
+        The added edges, the lower end first.
+    completion_weights : ndarray of float64, shape (t - 1,)
     representatives : ndarray of int64, shape (t + b,)
         All representatives, by component and in the order of choice.
     representative_counts : ndarray of int64, shape (t,)
@@ -66,8 +66,8 @@ class Completion:
     """
 
     forest: Forest
-    edges: IntArray
-    weights: FloatArray
+    completion_edges: IntArray
+    completion_weights: FloatArray
     representatives: IntArray
     representative_counts: IntArray
     component_costs: FloatArray
@@ -82,17 +82,18 @@ class Completion:
     @property
     def total_weight(self) -> float:
         """Weight of the tree."""
-        return float(self.weights.sum())
+        return self.forest.weight + float(self.completion_weights.sum())
+
+    # The tree is put together when asked for: at a million objects, a copy of the forest's edges is 24 MB.
+    @property
+    def edges(self) -> IntArray:
+        """The forest's edges, then the added ones; shape (n - 1, 2)."""
+        return np.concatenate([self.forest.edges, self.completion_edges])
 
     @property
-    def completion_edges(self) -> IntArray:
-        """The added edges, shape (t - 1, 2)."""
-        return self.edges[len(self.forest.edges) :]
-
-    @property
-    def completion_weights(self) -> FloatArray:
-        """Lengths of the added edges, shape (t - 1,)."""
-        return self.weights[len(self.forest.edges) :]
+    def weights(self) -> FloatArray:
+        """Lengths of `edges`, shape (n - 1,)."""
+        return np.concatenate([self.forest.weights, self.completion_weights])
 
     @property
     def budget_used(self) -> int:
@@ -299,19 +300,18 @@ def complete(
         with clock.stage("completion"):
             state = _close_pairs(bounds)
         exact = True
-    edges = np.concatenate([forest.edges, np.sort(state.edges, axis=1)])
+    edges = np.sort(state.edges, axis=1)
     with clock.stage("completion"), counted.stage("weights"):
         # Blocks may be rounded (a matrix product, single precision); what is returned is evaluated pair by pair.
-        added = evaluate_edges(counted, edges[len(forest.edges) :], n_jobs=n_jobs)
-    weights = np.concatenate([forest.weights, added])
-    total = float(weights.sum())
+        added = evaluate_edges(counted, edges, n_jobs=n_jobs)
+    total = forest.weight + float(added.sum())
     floor = min(total, forest.weight + (float(added.sum()) if exact else state.lower))
     costs = prefixes.component_costs(extra)
     alpha, beta = 1.0 + _ratio(float(costs.sum()), forest.weight), 1.0 + _ratio(total - floor, floor)
     return Completion(
         forest=forest,
-        edges=edges,
-        weights=weights,
+        completion_edges=edges,
+        completion_weights=added,
         representatives=np.concatenate(
             [np.array(p[: k + 1], dtype=np.int64) for p, k in zip(prefixes.points, extra.tolist(), strict=True)]
         ),
@@ -459,8 +459,8 @@ class _Bounds:
         radii = np.zeros(len(self.rank))
         np.maximum.at(radii, self.owner_rows, self.nearest)
         self.between, self.best_row, below = _combine(self.minima, self.component, self.rows, radii)
-        np.maximum(below, below.T.copy(), out=below)
-        self.lower = np.maximum(below, 0.0)
+        self.lower = np.maximum(below, below.T)
+        np.maximum(self.lower, 0.0, out=self.lower)
         self.cost = float(self.prefixes.component_costs(extra).sum())
         if self.extra_edge:
             self._try_shortcuts()

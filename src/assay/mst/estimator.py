@@ -689,34 +689,39 @@ class _Fit:
         for number in range(model.n_forests):
             if number and not self._affords_another(number):
                 break
-            stored = self.store.read(f"tree-{number}", self)
-            if stored is None:
-                try:
-                    completion = self._tree(number)
-                except CallsExceeded:
-                    if number == 0:
-                        raise
-                    break
+            try:
                 if number == 0:
-                    self.completion, self.edges, self.weights = completion, completion.edges, completion.weights
+                    self._begin()
                 else:
-                    with self.timed("union"):
-                        self.edges, self.weights = merge_trees(
-                            self.n, self.edges, self.weights, completion.edges, completion.weights
-                        )
-                self.store.write(
-                    f"tree-{number}",
-                    self,
-                    {"edges": self.edges, "weights": self.weights} if number else _completion_arrays(completion),
-                )
-            elif number == 0:
-                self.completion = _completion_from(stored)
-                self.edges, self.weights = self.completion.edges, self.completion.weights
-            else:
-                self.edges, self.weights = stored["edges"], stored["weights"]
+                    self._add(number)
+            except CallsExceeded:
+                if number == 0:
+                    raise
+                break
             self.forest_weights.append(float(self.weights.sum()))
             if number and self.forest_weights[-2] - self.forest_weights[-1] < model.tol * self.forest_weights[-2]:
                 break
+
+    def _begin(self) -> None:
+        """Make the first tree, which is what alpha, beta and the representatives are about."""
+        stored = self.store.read("tree-0", self)
+        self.completion = self._tree(0) if stored is None else _completion_from(stored)
+        if stored is None:
+            self.store.write("tree-0", self, _completion_arrays(self.completion))
+        self.edges, self.weights = self.completion.edges, self.completion.weights
+
+    def _add(self, number: int) -> None:
+        """Unite the tree with another one, of which nothing else is kept."""
+        stored = self.store.read(f"tree-{number}", self)
+        if stored is not None:
+            self.edges, self.weights = stored["edges"], stored["weights"]
+            return
+        completion = self._tree(number)
+        edges, weights = completion.edges, completion.weights
+        del completion
+        with self.timed("union"):
+            self.edges, self.weights = merge_trees(self.n, self.edges, self.weights, edges, weights)
+        self.store.write(f"tree-{number}", self, {"edges": self.edges, "weights": self.weights})
 
     def _affords_another(self, number: int) -> bool:
         left = self.counted.remaining
@@ -901,8 +906,8 @@ def _completion_from(arrays: dict[str, Any]) -> Completion:
     forest = _forest_from(arrays)
     return Completion(
         forest=forest,
-        edges=np.concatenate([forest.edges, arrays["completion_edges"]]),
-        weights=np.concatenate([forest.weights, arrays["completion_weights"]]),
+        completion_edges=arrays["completion_edges"],
+        completion_weights=arrays["completion_weights"],
         representatives=arrays["representatives"],
         representative_counts=arrays["representative_counts"],
         component_costs=arrays["component_costs"],

@@ -84,7 +84,8 @@ class Prefixes:
             self._farthest = np.zeros(t, dtype=np.int64)
             self._nearest = np.full(forest.n, np.inf)
             # Per step and call: the positions in forest.order whose nearest representative it became, and how near.
-            self._won: list[tuple[int, IntArray, FloatArray]] = []
+            self._compact = np.int32 if forest.n < 2**31 else np.int64
+            self._won: list[tuple[int, NDArray[Any], FloatArray]] = []
             self._step(np.arange(t))
 
     def _first(self, first: str, rng: np.random.Generator) -> IntArray:
@@ -142,7 +143,7 @@ class Prefixes:
         won_rank = np.repeat(ranks, sizes)[won]
         for step in np.unique(ranks):
             mine = won[won_rank == step]
-            self._won.append((int(step), positions[mine].astype(np.int64), distances[mine]))
+            self._won.append((int(step), positions[mine].astype(self._compact), distances[mine]))
 
     def explored(self) -> IntArray:
         """Return how many extra representatives each component has beyond its first, shape (t,)."""
