@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -274,19 +275,30 @@ def random_centers(counted: CountedMetric, count: int, *, rng: np.random.Generat
 
     Centres that coincide with an earlier one keep no object and are dropped.
     """
-    n = len(counted)
-    indices = np.sort(rng.choice(n, size=count, replace=False)).astype(np.int64)
-    labels = np.empty(n, dtype=np.int64)
-    nearest = np.empty(n)
+    indices = np.sort(rng.choice(len(counted), size=count, replace=False)).astype(np.int64)
+    if counted.reducing is not None:
+        labels, nearest = counted.reducing.nearest(indices)
+        counted.book(len(counted) * count)
+    else:
+        labels, nearest = nearest_centers(counted, len(counted), indices, n_jobs=n_jobs)
+    used, labels = np.unique(labels, return_inverse=True)
+    return Centers(indices[used], labels.astype(np.int64), nearest, np.empty(0))
+
+
+def nearest_centers(
+    counted: CountedMetric, stop: int, centers: IntArray, *, n_jobs: int
+) -> tuple[IntArray, FloatArray]:
+    """Return the position in `centers` of the nearest one of objects 0 … stop - 1 (ties: the earliest), and its distance."""
+    labels = np.empty(stop, dtype=np.int64)
+    nearest = np.empty(stop)
 
     def assign(part: tuple[int, int]) -> None:
         low, high = part
-        _row_minima(counted.block(slice(low, high), indices), labels[low:high], nearest[low:high])
+        _row_minima(counted.block(slice(low, high), centers), labels[low:high], nearest[low:high])
 
-    for _ in ordered_map(assign, list(tiles(n, max(1, TILE_ENTRIES // count))), n_jobs=n_jobs):
+    for _ in ordered_map(assign, list(tiles(stop, max(1, TILE_ENTRIES // len(centers)))), n_jobs=n_jobs):
         pass
-    used, labels = np.unique(labels, return_inverse=True)
-    return Centers(indices[used], labels.astype(np.int64), nearest, np.empty(0))
+    return labels, nearest
 
 
 @njit(cache=True, nogil=True, fastmath={"nnan", "nsz"})
@@ -463,7 +475,7 @@ class _Grower:
         def grow(batch: IntArray) -> None:
             for component in batch.tolist():
                 members = bare.members(component)
-                tree, lengths = _prim(self.counted, members, matrix_members=self.matrix_members)
+                tree, lengths = prim(self.counted, members, matrix_members=self.matrix_members)
                 at = slice(starts[component], starts[component] + len(lengths))
                 edges[at], weights[at] = tree, lengths
 
@@ -490,8 +502,19 @@ class _Grower:
                 at = slice(starts[component], starts[component] + len(lengths))
                 edges[at], weights[at] = tree, lengths
             small = np.flatnonzero((bare.sizes > 1) & ~large)
-            for _ in ordered_map(grow, _batches(small, bare.sizes), n_jobs=self.n_jobs):
-                pass
+            batches = _batches(small, bare.sizes)
+            if self.counted.reducing is not None:
+                members_of = [[bare.members(component) for component in batch.tolist()] for batch in batches]
+                grown = self.counted.reducing.trees(members_of, matrix_members=self.matrix_members)
+                for component, (tree, lengths) in zip(
+                    chain.from_iterable(batch.tolist() for batch in batches), chain.from_iterable(grown), strict=True
+                ):
+                    at = slice(starts[component], starts[component] + len(lengths))
+                    edges[at], weights[at] = tree, lengths
+                self.counted.book(int((bare.sizes[small] * (bare.sizes[small] - 1) // 2).sum()))
+            else:
+                for _ in ordered_map(grow, batches, n_jobs=self.n_jobs):
+                    pass
         edges.sort(axis=1)
         return replace(bare, edges=edges, weights=weights)
 
@@ -509,7 +532,7 @@ class _Grower:
             members = members[(to_center > 0.0) | (members == center)]
         size = len(members)
         if size <= limit:
-            tree, lengths = _prim(self.counted, members, matrix_members=self.matrix_members)
+            tree, lengths = prim(self.counted, members, matrix_members=self.matrix_members)
         else:
             # Wrapped once more, so that all it spends is booked here under "subtrees" and its stages stay its own.
             inner = CountedMetric(self.counted.subset(members))
@@ -517,7 +540,7 @@ class _Grower:
             sizes = np.bincount(part.labels)
             copies_left = int(sizes.max()) - int((part.distances[part.labels == sizes.argmax()] == 0.0).sum()) + 1
             if copies_left == size:
-                tree, lengths = _prim(self.counted, members, matrix_members=self.matrix_members)
+                tree, lengths = prim(self.counted, members, matrix_members=self.matrix_members)
             else:
                 grower = _Grower(
                     inner, rng=self.rng, n_jobs=self.n_jobs, max_component=limit, matrix_members=self.matrix_members
@@ -539,7 +562,7 @@ def _batches(chosen: IntArray, sizes: IntArray) -> list[IntArray]:
     return np.split(by_size, ends) if len(by_size) else []
 
 
-def _prim(counted: CountedMetric, members: IntArray, *, matrix_members: int) -> tuple[IntArray, FloatArray]:
+def prim(counted: CountedMetric, members: IntArray, *, matrix_members: int) -> tuple[IntArray, FloatArray]:
     """Return a minimum spanning tree of `members` (ascending): s(s-1)/2 distances, each evaluated once."""
     size = len(members)
     if size < 2:
