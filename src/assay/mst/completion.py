@@ -257,8 +257,12 @@ def complete(
     rng: np.random.Generator | None = None,
     n_jobs: int = 1,
     progress: Callable[[str], None] | None = None,
+    prefixes: Prefixes | None = None,
 ) -> Completion:
-    """Complete a forest on a counted metric; see :func:`complete_forest`."""
+    """Complete a forest on a counted metric; see :func:`complete_forest`.
+
+    `prefixes` that were explored before are used instead of new ones, which take `first`, and cost no distances again.
+    """
     t = forest.n_components
     if t > COMPONENT_LIMIT:
         raise InputError(
@@ -274,7 +278,7 @@ def complete(
     clock = _Clock(progress)
     calls_before = dict(counted.calls)
     with clock.stage("representatives"):
-        prefixes = Prefixes(counted, forest, first=first, rng=rng, n_jobs=n_jobs)
+        prefixes = prefixes or Prefixes(counted, forest, first=first, rng=rng, n_jobs=n_jobs)
     bounds = _Bounds(counted, forest, prefixes, extra_edge=extra_edge, n_jobs=n_jobs)
     spent = parse_budget(budget, t)
     state: _Tree | None = None
@@ -555,6 +559,9 @@ def segmented_minima(
     objects : ndarray of int32 or int64, shape (r, t)
         Ties: the lowest object. -1 at a representative's own component.
     """
+    if counted.reducing is not None:
+        counted.book(int(forest.n * len(points) - forest.sizes[component].sum()))
+        return counted.reducing.minima(forest.labels, forest.n_components, points, component)
     t, order, offsets = forest.n_components, forest.order, forest.offsets
     minima = np.full((len(points), t), np.inf)
     objects = np.full((len(points), t), -1, dtype=np.int32 if forest.n < 2**31 else np.int64)
