@@ -24,9 +24,8 @@ EXTRAS_DEV := dev
 .NOTPARALLEL:
 
 run: setup-run
-	$(BIN)/assay check --scale smoke
-	$(BIN)/assay report
-	@echo "The report: file://$(CURDIR)/assay-report/index.html"
+	@$(BIN)/assay check --scale smoke; status=$$?; \
+		$(BIN)/assay report >/dev/null && echo "The report: file://$(CURDIR)/assay-report/index.html"; exit $$status
 
 test: lint docs
 	$(BIN)/python -m pytest -n $(WORKERS)
