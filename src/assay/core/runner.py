@@ -203,7 +203,9 @@ def _missing(
         else:
             case = study.case(trial)
             payload = _payload(study.trial, trial, by_value=on != "local")
-            tasks.append(_Task(key, source, trial, payload, limit, alone=case.alone, own_process=case.own_process or trial.gpu))
+            tasks.append(
+                _Task(key, source, trial, payload, limit, alone=case.alone, own_process=case.own_process or trial.gpu)
+            )
     return tasks
 
 
@@ -236,7 +238,9 @@ def _executor(on: str) -> Callable[[list[_Task], int], Iterator[Finished]]:
         return lambda tasks, jobs: _run_on_ray(tasks, jobs, address=address)
     if on == "dask" or on.startswith(("tcp://", "tls://", "ucx://", "ws://", "wss://")):
         return lambda tasks, jobs: _run_on_dask(tasks, jobs, address=None if on == "dask" else on)
-    raise InputError(f"on is '{on}'", expected="local, ray, ray://HOST:PORT, dask, or tcp://HOST:PORT of a Dask scheduler")
+    raise InputError(
+        f"on is '{on}'", expected="local, ray, ray://HOST:PORT, dask, or tcp://HOST:PORT of a Dask scheduler"
+    )
 
 
 def _run_locally(tasks: list[_Task], jobs: int) -> Iterator[Finished]:
@@ -286,8 +290,13 @@ def _in_shared_processes(tasks: Sequence[_Task], width: int) -> Iterator[Finishe
         try:
             threads = max(task.trial.threads for task in waiting.values())
             with joblib.parallel_config(backend="loky", inner_max_num_threads=threads):
-                parallel = joblib.Parallel(n_jobs=width, return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs")
-                jobs = [joblib.delayed(_run_marked)(task.key, task.payload, task.limit, task.trial.threads, marks) for task in waiting.values()]
+                parallel = joblib.Parallel(
+                    n_jobs=width, return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs"
+                )
+                jobs = [
+                    joblib.delayed(_run_marked)(task.key, task.payload, task.limit, task.trial.threads, marks)
+                    for task in waiting.values()
+                ]
                 try:
                     for key, outcome in parallel(jobs):
                         yield waiting.pop(key), outcome
@@ -342,7 +351,9 @@ def _run_on_ray(tasks: list[_Task], jobs: int, *, address: str | None) -> Iterat
         elif started:
             ray.init(address=address, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise InputError(f"no Ray cluster at '{address}': {error}", expected="the address of a running cluster") from error
+        raise InputError(
+            f"no Ray cluster at '{address}': {error}", expected="the address of a running cluster"
+        ) from error
     try:
         remote = ray.remote(max_retries=0)(_run_in_own_process)
         pending: dict[Any, _Task] = {}
@@ -382,8 +393,8 @@ def _run_on_dask(tasks: list[_Task], jobs: int, *, address: str | None) -> Itera
             arguments = (task.payload, task.limit, task.trial.threads, device)
             pending[client.submit(_run_in_own_process, *arguments, pure=False, resources=resources)] = task
         for future in as_completed(list(pending)):
-            error = future.exception()
-            yield pending.pop(future), future.result() if error is None else _lost(str(error))
+            raised = future.exception()
+            yield pending.pop(future), future.result() if raised is None else _lost(str(raised))
     finally:
         client.close()
         if cluster is not None:
@@ -448,7 +459,7 @@ def _time_limit(seconds: float) -> Iterator[None]:
 
     earlier = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
-    faulthandler.dump_traceback_later(seconds + GRACE_SECONDS, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(seconds + GRACE_SECONDS, exit=True, file=2)
     try:
         yield
     finally:

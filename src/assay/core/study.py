@@ -304,7 +304,9 @@ def user_arm(study: Study, reference: str) -> tuple[str, Arm]:
         raise InputError(f"arm '{reference}': {error}", expected="a module that can be imported from here") from error
     function = getattr(module, function_name, None)
     if not callable(function):
-        raise InputError(f"arm '{reference}': {module_name} has no function {function_name}", expected=study.arm_signature)
+        raise InputError(
+            f"arm '{reference}': {module_name} has no function {function_name}", expected=study.arm_signature
+        )
     return reference, Arm(role="user", label=function_name, function=function, settings={"function": reference})
 
 
