@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import sys
 import time
 import warnings
@@ -73,7 +74,7 @@ FOREST_STAGES = ("forest", "subtrees", "representatives", "completion", "weights
 FORESTS = ("random", "kcenter", "knn", "threshold")
 ALGORITHMS = ("auto", "mfc", "exact")
 
-INDIFFERENT = ("n_jobs", "progress", "checkpoint", "block_bytes")
+INDIFFERENT = ("n_jobs", "progress", "checkpoint", "block_bytes", "backend", "address")
 """Parameters that change no result, so a checkpoint may be resumed with others."""
 
 
@@ -142,7 +143,12 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         Evaluations that may be spent. Optional work (further forests, larger budgets, certificate) is left out when
         it does not fit; an InputError says when the first tree does not.
     block_bytes : int or str
-        Upper limit of a block of distances, such as "64MB".
+        Upper limit of a block of distances, such as "64MB"; for objects in files, also of those held at a time.
+    backend : {"threads", "ray", "dask"}
+        What reduces over objects in files: threads of this process, or a cluster whose workers read the files under the
+        same name. The tree is the same, bit for bit.
+    address : str, optional
+        Of a running Ray cluster or Dask scheduler; left out, a local one with `n_jobs` workers.
     check_metric : int
         Triples on which the axioms are tested when the metric is not a built-in one; 0 for none.
     checkpoint : path, optional
@@ -239,6 +245,8 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         n_jobs: int | None = None,
         max_distance_calls: int | None = None,
         block_bytes: int | str = "64MB",
+        backend: str = "threads",
+        address: Any = None,
         check_metric: int = 1000,
         checkpoint: Any = None,
         progress: bool = True,
@@ -270,6 +278,8 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.n_jobs = n_jobs
         self.max_distance_calls = max_distance_calls
         self.block_bytes = block_bytes
+        self.backend = backend
+        self.address = address
         self.check_metric = check_metric
         self.checkpoint = checkpoint
         self.progress = progress
@@ -279,8 +289,9 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array, sparse matrix, list of str, of sets or of anything, or a Metric
-            n objects, as the metric takes them.
+        X : array, sparse matrix, list of str, of sets or of anything, a Metric, or a path
+            n objects, as the metric takes them. A path names a folder of Parquet files, a ``.parquet``, ``.arrow`` or
+            ``.npy`` file, whose objects are read in blocks; see :class:`assay.mst.distributed.StoredObjects`.
         y : None
             Ignored; there for scikit-learn.
 
@@ -379,6 +390,22 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def _metric_on(self, X: Any) -> Metric:
         """Return the metric on X; vectors are checked as scikit-learn does, so that features are counted and named."""
+        if isinstance(X, (str, os.PathLike)):
+            from assay.mst.distributed import spread_metric
+
+            return spread_metric(
+                X,
+                self.metric,
+                backend=self.backend,
+                address=self.address,
+                workers=resolve_jobs(self.n_jobs),
+                block_bytes=resolve_bytes(self.block_bytes),
+                **(self.metric_params or {}),
+            )
+        if self.backend != "threads":
+            raise InputError(
+                f"backend is {self.backend!r} with X in memory", expected="the path of files that every worker reads"
+            )
         if (
             isinstance(X, Metric)
             or not isinstance(self.metric, str)
