@@ -196,7 +196,8 @@ LAPTOP = Scale(
     cases=(
         *_random_metrics(metrics=150, seeds=8),
         *TIGHT,
-        *(_of_data("allocation", data, {"kind": "allocation", "n": 10_000}, ALLOCATIONS, seeds=8) for data in LAPTOP_DATA),
+        _gaussian("allocation-gaussian", 10_000, ALLOCATIONS, kind="allocation", seeds=6),
+        *(_of_data("allocation", data, {"kind": "allocation", "n": 10_000}, ALLOCATIONS, seeds=6) for data in LAPTOP_DATA),
         _gaussian("union-gaussian", 10_000, (*QUALITY, "neighbour-graph")),
         *(
             _of_data(

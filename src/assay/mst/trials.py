@@ -23,12 +23,12 @@ from assay.core.study import Trial
 from assay.mst import baselines, datasets
 from assay.mst._graph import RootedTree, components, minimum_spanning_forest
 from assay.mst.certificate import certify
-from assay.mst.completion import complete_forest, exact_mfc
+from assay.mst.completion import complete, complete_forest, exact_mfc
 from assay.mst.dendrogram import hdbscan
 from assay.mst.estimator import MetricMST
 from assay.mst.exact import exact_mst
 from assay.mst.forest import Forest, build_forest
-from assay.mst.metrics import CountedMetric, MutualReachability, core_distances, make_metric
+from assay.mst.metrics import CountedMetric, Metric, MutualReachability, core_distances, make_metric
 from assay.mst.representatives import Prefixes, allocate_dp, allocate_fixed, allocate_greedy, allocate_hull
 
 __all__ = ["run_trial"]
@@ -229,20 +229,22 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class _Ground:
-    """What the arms of an allocation case share: the forest, and the best completion's weight."""
+    """What the arms of an allocation case share: forest, farthest-first traversals, and the best completion's weight."""
 
-    objects: Any
-    metric: str
+    metric: Metric
     forest: Forest
+    prefixes: Prefixes
     optimum: float
 
 
 @lru_cache(maxsize=2)
 def _ground(inputs: _Inputs) -> _Ground:
-    objects, metric = _objects(inputs.trial)
-    counted = CountedMetric(make_metric(objects, metric))
+    metric = make_metric(*_objects(inputs.trial))
+    counted = CountedMetric(metric)
     forest = _paper_forest(counted, n_components=_components(inputs.share, len(counted)))
-    return _Ground(objects, metric, forest, exact_mfc(counted, forest=forest).total_weight)
+    prefixes = Prefixes(counted, forest, rng=np.random.default_rng(0))
+    prefixes.grow(np.minimum(STALL[1] * forest.n_components, forest.sizes - 1))
+    return _Ground(metric, forest, prefixes, exact_mfc(counted, forest=forest).total_weight)
 
 
 def _components(share: float, n: int) -> int:
@@ -265,14 +267,14 @@ def _allocation(trial: Trial) -> Measurements:
     }
     rows = []
     for multiple in MULTIPLES:
-        counted = CountedMetric(make_metric(ground.objects, ground.metric))
-        tree = complete_forest(counted, forest=forest, budget=multiple * t, allocation=allocation, extra_edge=False)
-        calls = counted.calls["representatives"] + counted.calls["completion"]
+        counted = CountedMetric(ground.metric)
+        tree = complete(counted, forest, budget=multiple * t, allocation=allocation, extra_edge=False, prefixes=ground.prefixes)
+        explored = _explored(ground.prefixes, tree.representative_counts, multiple * t, allocation=allocation)
         row = {
             "ratio": tree.total_weight / ground.optimum,
             "alpha": tree.alpha,
             "beta": tree.beta,
-            "calls": float(calls),
+            "calls": float(explored + counted.calls["completion"]),
         }
         rows.append(row)
         found |= {f"{name}_{multiple}": value for name, value in row.items()}
@@ -299,27 +301,38 @@ def _official_calls(forest: Forest, representatives: NDArray[np.int64]) -> float
     return float(size[:-1].sum() * count[1:].sum() + count[:-1].sum() * size[1:].sum())
 
 
+def _explored(prefixes: Prefixes, counts: NDArray[np.int64], budget: int, *, allocation: str) -> int:
+    """Distances for the representatives, had they been explored for this budget alone: one a member and step."""
+    sizes, known = prefixes.forest.sizes, prefixes.explored() + 1
+    if allocation == "greedy" and budget:
+        steps = counts + 1
+    elif allocation == "fixed" or not budget:
+        steps = np.full_like(counts, 1 + budget // len(counts))
+    else:
+        steps = np.full_like(counts, 1 + budget)
+    return int((sizes * np.minimum(steps, known)).sum())
+
+
 def _stall(ground: _Ground, allocation: str) -> Measurements:
     """Compare allocations on the same farthest-first costs, which alone decide alpha."""
-    counted = CountedMetric(make_metric(ground.objects, ground.metric))
-    forest = ground.forest
+    forest, prefixes = ground.forest, ground.prefixes
     t = forest.n_components
-    prefixes = Prefixes(counted, forest, rng=np.random.default_rng(0))
-    prefixes.grow(np.minimum(STALL[1] * t, forest.sizes - 1))
 
     def excess(allocate: Callable[..., NDArray[np.int64]], multiple: int) -> float:
         return float(prefixes.component_costs(allocate(prefixes.costs, multiple * t)).sum()) / forest.weight
 
     spend = {"dp": allocate_dp, "greedy": allocate_greedy, "fixed": allocate_fixed, "hull": allocate_hull}
-    before, after = (excess(spend[allocation], multiple) for multiple in STALL)
-    found = {f"alpha_{STALL[1]}": 1 + after, "alpha_drop": 1 - after / before, "alpha_fall": before / after if after else math.inf}
-    budgets = [multiple for multiple in (*MULTIPLES, STALL[1]) if multiple]
-    others = [
-        min(excess(allocate_greedy, multiple), excess(allocate_fixed, multiple)) - excess(spend[allocation], multiple)
-        for multiple in budgets
-    ]
-    found["alpha_lead"] = min(others)
-    return found
+    mine = {multiple: excess(spend[allocation], multiple) for multiple in (*MULTIPLES[1:], STALL[1])}
+    before, after = mine[STALL[0]], mine[STALL[1]]
+    lead = min(
+        min(excess(allocate_greedy, multiple), excess(allocate_fixed, multiple)) - value for multiple, value in mine.items()
+    )
+    return {
+        f"alpha_{STALL[1]}": 1 + after,
+        "alpha_drop": 1 - after / before,
+        "alpha_fall": before / after if after else math.inf,
+        "alpha_lead": lead,
+    }
 
 
 def _budget_picture(rows: list[Measurements], *, title: str) -> bytes:
