@@ -25,6 +25,7 @@ __all__ = ["BOOTSTRAP_FROM", "CONFIDENCE", "Interval", "locate", "violation_boun
 
 CONFIDENCE = 0.95
 BOOTSTRAP_FROM = 50
+STRATUM_FROM = 10
 RESAMPLES = 4999
 
 
@@ -163,10 +164,17 @@ def _bootstrap(values: Values, groups: tuple[Values, ...]) -> Interval:
 
 
 def _strata(groups: tuple[Values, ...]) -> tuple[Values, ...]:
-    """The cases, where each has values enough to be resampled alone; otherwise all values together."""
-    if min(map(len, groups)) >= 2:
-        return groups
-    return (np.concatenate(groups),)
+    """The cases, where each has `STRATUM_FROM` values to be resampled alone; otherwise all values together.
+
+    The latter gives a wider interval when cases differ.
+
+    Deviations from a stratum's mean are stretched by sqrt(n / (n - 1)), since resampling few values understates their
+    variance by that factor squared (Davison and Hinkley 1997, section 3.2).
+    """
+    chosen = groups if min(map(len, groups)) >= STRATUM_FROM else (np.concatenate(groups),)
+    return tuple(
+        sample.mean() + (sample - sample.mean()) * math.sqrt(len(sample) / (len(sample) - 1)) for sample in chosen
+    )
 
 
 def _mean(*samples: Values, axis: int = -1) -> Values:
