@@ -233,6 +233,30 @@ def exact_mfc(
 ) -> Completion:
     """Return the best completion of a forest: :func:`complete_forest` with ``mode="exact_mfc"`` and its options.
 
+    Parameters
+    ----------
+    X : objects of the metric, or a Metric
+    forest : Forest, optional
+        The forest; or `edges` or `labels`:
+    edges : array-like of int, shape (m, 2), optional
+        Edges of a forest.
+    labels : array-like, shape (n,), optional
+        A clustering, whose clusters get exact minimum spanning trees first.
+    metric : str, callable or Metric
+        See :func:`assay.mst.make_metric`.
+    **options
+        Further options of :func:`complete_forest`.
+
+    Returns
+    -------
+    Completion
+        With ``exact`` true: no completion of the forest is lighter.
+
+    Raises
+    ------
+    InputError
+        As :func:`complete_forest`.
+
     Examples
     --------
     >>> import numpy as np

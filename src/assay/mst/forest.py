@@ -288,7 +288,7 @@ def random_centers(counted: CountedMetric, count: int, *, rng: np.random.Generat
 def nearest_centers(
     counted: CountedMetric, stop: int, centers: IntArray, *, n_jobs: int
 ) -> tuple[IntArray, FloatArray]:
-    """Return the position in `centers` of the nearest one of objects 0 … stop - 1 (ties: the earliest), and its distance."""
+    """Return which of `centers` is nearest to each of the objects 0 … stop - 1 (ties: the earliest), and how near."""
     labels = np.empty(stop, dtype=np.int64)
     nearest = np.empty(stop)
 
