@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def table_of(objects: Any) -> pa.Table:
 def write_partitioned(folder: Path, objects: Any, *, files: int = 3) -> Path:
     table = table_of(objects)
     ends = np.linspace(0, table.num_rows, files + 1).astype(int)
-    for number, (low, high) in enumerate(zip(ends[:-1], ends[1:], strict=True)):
+    for number, (low, high) in enumerate(pairwise(ends)):
         part = folder / f"group={number}"
         part.mkdir(parents=True)
         pq.write_table(table.slice(low, high - low), part / "rows.parquet", row_group_size=100)
@@ -81,7 +82,9 @@ def test_a_partitioned_folder_gives_the_tree_of_memory(tmp_path: Path, kind: str
     make, metric = OBJECTS[kind]
     objects = make()
     here = MetricMST(metric, **SETTINGS).fit(objects)
-    there = MetricMST(metric, n_jobs=n_jobs, block_bytes=LEAST_BLOCK, **SETTINGS).fit(write_partitioned(tmp_path / "data", objects))
+    there = MetricMST(metric, n_jobs=n_jobs, block_bytes=LEAST_BLOCK, **SETTINGS).fit(
+        write_partitioned(tmp_path / "data", objects)
+    )
     assert_same_tree(there, here)
 
 
@@ -115,7 +118,9 @@ def cluster() -> Iterator[Callable[[str], Any]]:
 
 
 @pytest.mark.parametrize(("backend", "kind"), [("ray", "many-dimensions"), ("dask", "strings")])
-def test_a_cluster_gives_the_tree_of_one_machine(tmp_path: Path, cluster: Callable[[str], Any], backend: str, kind: str) -> None:
+def test_a_cluster_gives_the_tree_of_one_machine(
+    tmp_path: Path, cluster: Callable[[str], Any], backend: str, kind: str
+) -> None:
     make, metric = OBJECTS[kind]
     objects = make()
     address = cluster(backend)
@@ -193,7 +198,12 @@ def test_a_users_labels_are_completed_on_stored_objects(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("missing", "doesn't exist"), ("empty", "no Parquet file"), ("points.txt", "unknown ending"), ("broken.parquet", "damaged")],
+    [
+        ("missing", "doesn't exist"),
+        ("empty", "no Parquet file"),
+        ("points.txt", "unknown ending"),
+        ("broken.parquet", "damaged"),
+    ],
 )
 def test_what_holds_no_objects_is_named(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "empty").mkdir()

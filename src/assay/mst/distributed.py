@@ -1,8 +1,8 @@
 """Objects that don't fit one machine's memory: read in blocks from files, and reduced where they are read.
 
 A tree needs three reductions over all objects: the nearest centre of each, a tree of each component, and the nearest
-object of each component to each representative. A :class:`SpreadMetric` does them as maps over blocks, on threads, a Ray
-cluster or a Dask cluster, with the same functions that one machine uses on its own memory, and merges the results by
+object of each component to each representative. A :class:`SpreadMetric` does them as maps over blocks, on threads, Ray
+or Dask, with the same functions that one machine uses on its own memory, and merges the results by
 minima in the order of the blocks. So the tree is the same, bit for bit, whatever does the work; what is kept in one
 place is O(n) numbers and the t x t matrices of t components.
 """
@@ -13,9 +13,8 @@ import os
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,7 +160,9 @@ def _open_parts(path: Path) -> list[_Part]:
         return [_Part(len(array), lambda: array)]
     if path.suffix in (".arrow", ".feather", ".ipc"):
         return _arrow_parts(path)
-    raise InputError(f"unknown ending '{path.suffix}'", file=path, expected="a folder of .parquet files, .parquet, .arrow or .npy")
+    raise InputError(
+        f"unknown ending '{path.suffix}'", file=path, expected="a folder of .parquet files, .parquet, .arrow or .npy"
+    )
 
 
 def _parquet_parts(file: Path) -> list[_Part]:
@@ -173,7 +174,11 @@ def _parquet_parts(file: Path) -> list[_Part]:
         sizes = [groups.metadata.row_group(number).num_rows for number in range(groups.num_row_groups)]
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"damaged: {str(error).splitlines()[0]}", file=file, expected="a Parquet file") from error
-    return [_Part(size, lambda number=number: _rows_of(groups.read_row_group(number), file)) for number, size in enumerate(sizes)]
+
+    def read(number: int) -> Any:
+        return _rows_of(groups.read_row_group(number), file)
+
+    return [_Part(size, partial(read, number)) for number, size in enumerate(sizes)]
 
 
 def _arrow_parts(file: Path) -> list[_Part]:
@@ -188,7 +193,7 @@ def _arrow_parts(file: Path) -> list[_Part]:
     def read(number: int) -> Any:
         return _rows_of(pa.Table.from_batches([batches.get_batch(number)]), file)
 
-    return [_Part(size, lambda number=number: read(number)) for number, size in enumerate(sizes)]
+    return [_Part(size, partial(read, number)) for number, size in enumerate(sizes)]
 
 
 def _rows_of(table: pa.Table, file: Path) -> Any:
@@ -205,8 +210,12 @@ def _rows_of(table: pa.Table, file: Path) -> Any:
         return rows.flatten().to_numpy(zero_copy_only=False).reshape(len(rows), kinds[0].list_size)
     if len(kinds) == 1:
         values = table.column(0).to_pylist()
-        return [frozenset(value) for value in values] if pa.types.is_nested(kinds[0]) else [str(value) for value in values]
-    raise InputError(f"has columns of {', '.join(map(str, kinds))}", file=file, expected="numbers, or one column of objects")
+        return (
+            [frozenset(value) for value in values] if pa.types.is_nested(kinds[0]) else [str(value) for value in values]
+        )
+    raise InputError(
+        f"has columns of {', '.join(map(str, kinds))}", file=file, expected="numbers, or one column of objects"
+    )
 
 
 class Executor(ABC):
@@ -239,11 +248,15 @@ class _Ray(Executor):
                 ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, configure_logging=False)
             else:
                 ray.init(address=address, log_to_driver=False)
-        self.workers = max(1, int(ray.cluster_resources().get("CPU", workers)))
+        self.workers = max(1, int(_cluster_cores(ray) or workers))
 
     def map(self, function: Callable[[Any, Any], Any], shared: Any, tasks: Iterable[Any]) -> Iterator[Any]:
         run, place = self._ray.remote(function), self._ray.put(shared)
         return _in_order((run.remote(place, task) for task in tasks), self._ray.get, ahead=AHEAD * self.workers)
+
+
+def _cluster_cores(ray: Any) -> float:
+    return float(ray.cluster_resources().get("CPU", 0))
 
 
 class _Dask(Executor):
@@ -375,13 +388,17 @@ class SpreadMetric(ReducingMetric):
         found = list(self.executor.map(_nearest, shared, tasks))
         return np.concatenate([labels for labels, _ in found]), np.concatenate([distances for _, distances in found])
 
-    def trees(self, batches: Sequence[Sequence[IntArray]], *, matrix_members: int) -> Iterator[list[tuple[IntArray, FloatArray]]]:
+    def trees(
+        self, batches: Sequence[Sequence[IntArray]], *, matrix_members: int
+    ) -> Iterator[list[tuple[IntArray, FloatArray]]]:
         """Yield, for each batch of components, the minimum spanning tree of every one: members and lengths of edges."""
         tasks = ([self.members[members] for members in batch] for batch in batches)
         for batch, trees in zip(batches, self.executor.map(_trees, (self.spec, matrix_members), tasks), strict=True):
             yield [(members[tree], lengths) for members, (tree, lengths) in zip(batch, trees, strict=True)]
 
-    def minima(self, labels: IntArray, count: int, points: IntArray, component: IntArray) -> tuple[FloatArray, IntArray]:
+    def minima(
+        self, labels: IntArray, count: int, points: IntArray, component: IntArray
+    ) -> tuple[FloatArray, IntArray]:
         """Return each representative's distance to every other component, and the object there that attains it."""
         shared = (self.spec, self.members[points], component, count)
         bounds = list(self._blocks())
@@ -441,11 +458,17 @@ def spread_metric(
     1000
     """
     if not isinstance(metric, str) or metric == "precomputed":
-        raise InputError(f"metric is {metric!r} on stored objects", expected="the name of a metric on the objects themselves")
+        raise InputError(
+            f"metric is {metric!r} on stored objects", expected="the name of a metric on the objects themselves"
+        )
     points = StoredObjects(path, block_bytes=block_bytes)
     executor = open_executor(backend, address=address, workers=workers)
     spec = _Spec(points, metric, tuple(sorted(params.items())))
-    if metric == "euclidean" and isinstance(first := points.take(np.arange(1)), np.ndarray) and first.shape[1] >= EXPANDED_FROM:
+    if (
+        metric == "euclidean"
+        and isinstance(first := points.take(np.arange(1)), np.ndarray)
+        and first.shape[1] >= EXPANDED_FROM
+    ):
         rows = (np.arange(low, high) for low, high in tiles(len(points), ROWS_AT_ONCE))
         total = np.zeros(first.shape[1])
         for part in executor.map(_column_sums, points, rows):
@@ -471,7 +494,10 @@ def _nearest(shared: tuple[_Spec, IntArray], task: IntArray) -> tuple[IntArray, 
 
 def _trees(shared: tuple[_Spec, int], task: Sequence[IntArray]) -> list[tuple[IntArray, FloatArray]]:
     spec, matrix_members = shared
-    return [prim(CountedMetric(spec.on(members)), np.arange(len(members)), matrix_members=matrix_members) for members in task]
+    return [
+        prim(CountedMetric(spec.on(members)), np.arange(len(members)), matrix_members=matrix_members)
+        for members in task
+    ]
 
 
 class _BlockForest(Forest):
@@ -482,7 +508,9 @@ class _BlockForest(Forest):
         self.__dict__["sizes"] = np.bincount(labels, minlength=count).astype(np.int64)
 
 
-def _minima(shared: tuple[_Spec, IntArray, IntArray, int], task: tuple[IntArray, IntArray]) -> tuple[FloatArray, IntArray]:
+def _minima(
+    shared: tuple[_Spec, IntArray, IntArray, int], task: tuple[IntArray, IntArray]
+) -> tuple[FloatArray, IntArray]:
     from assay.mst.completion import segmented_minima  # completion builds on forests, and this on both
 
     spec, points, component, count = shared
