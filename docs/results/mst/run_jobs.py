@@ -34,7 +34,7 @@ def build(name: str) -> dict[str, Any]:
     with stopwatch() as watch:
         tree = MetricMST(metric, **settings).fit(objects)
     n = len(tree.labels_)
-    report = check_tree(objects, tree.edges_, tree.weights_, metric=metric, certify_rows=0)
+    report = check_tree(objects, tree.edges_, tree.weights_, metric=metric, samples=0)
     if not report.ok:
         raise SystemExit(f"{name}: not a spanning tree with right weights")
     calls = sum(tree.n_distance_calls_.values())
