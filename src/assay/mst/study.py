@@ -370,7 +370,7 @@ def _interpolation() -> tuple[Claim, ...]:
             "Each larger budget of representatives gives a tree that is no heavier, within one standard error",
             "Section 5, interpolation",
             within("largest_rise", "dp", high=STEP_OF_BUDGET, cases=("allocation-gaussian", *ALLOCATION_CASES)),
-            note="One standard error is taken as 0.02 % of the weight, a tenth of the smallest excess in the result files.",
+            note="One standard error is taken as 0.02 % of the weight, a tenth of the smallest excess in its files.",
         )
     ]
     for data in LAPTOP_DATA:
