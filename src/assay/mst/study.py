@@ -317,6 +317,7 @@ PAPER = Scale(
     requires="the paper's data files in the folder that ASSAY_DATA names, and hours",
 )
 
+ANY = ("smoke", "laptop")
 LATER = ("laptop",)
 CORNER = "Corollary 2"
 
@@ -333,6 +334,7 @@ def _guarantees() -> tuple[Claim, ...]:
                 lambda m: m["violations"] == 0, checks="metrics", rate=0.01, arms=("mfc-approx",), cases=("random-*",)
             ),
             note="Best completions, minimum trees and gamma come from all pairs.",
+            scales=ANY,
         ),
         Claim(
             "within-alpha-on-data",
@@ -345,12 +347,14 @@ def _guarantees() -> tuple[Claim, ...]:
                 arms=ALLOCATIONS,
                 cases=("allocation-gaussian", *ALLOCATION_CASES),
             ),
+            scales=ANY,
         ),
         Claim(
             "worst-case-closed-form",
             "On the worst instances the ratio to the best completion and alpha equal their closed forms to 1e-12",
             "Theorem 3",
             always(lambda m: m["error"] <= 1e-12, checks="instances", arms=("mfc-approx",), cases=("tight-*",)),
+            scales=ANY,
         ),
         Claim(
             "bound-2-is-tight",
@@ -359,6 +363,7 @@ def _guarantees() -> tuple[Claim, ...]:
             "Theorem 3",
             within("ratio", "mfc-approx", low=1.99, cases=("tight-1000",)),
             paper=(PaperFigure("closed form at p = 1000", 1.99502),),
+            scales=ANY,
         ),
     )
 
@@ -371,6 +376,7 @@ def _interpolation() -> tuple[Claim, ...]:
             "Section 5, interpolation",
             within("largest_rise", "dp", high=STEP_OF_BUDGET, cases=("allocation-gaussian", *ALLOCATION_CASES)),
             note="One standard error is taken as 0.02 % of the weight, a tenth of the smallest excess in its files.",
+            scales=ANY,
         )
     ]
     for data in LAPTOP_DATA:
@@ -410,6 +416,7 @@ def _allocations() -> tuple[Claim, ...]:
             "Dynamic programming has the least alpha of the three allocations at every budget",
             "Theorem 4",
             always(lambda m: m["alpha_lead"] >= -1e-12, arms=("dp",), cases=("allocation-gaussian", *ALLOCATION_CASES)),
+            scales=ANY,
         ),
         *(
             Claim(
@@ -421,6 +428,7 @@ def _allocations() -> tuple[Claim, ...]:
                 no_worse(
                     "ratio_2", "dp", than=other, margin=STEP_OF_BUDGET, cases=("allocation-gaussian", *ALLOCATION_CASES)
                 ),
+                scales=ANY,
             )
             for other, word in (("greedy", "greed"), ("fixed", "equal shares"))
         ),
@@ -473,6 +481,7 @@ def _calls_and_quality() -> tuple[Claim, ...]:
             "Section 5, result files",
             within("completion_share", "dp", high=0.05, cases=("allocation-gaussian", *ALLOCATION_CASES)),
             paper=(PaperFigure("Cooking, n = 39 774, ordered pairs", 15.2e6 / (39_774.0 * 39_773.0)),),
+            scales=ANY,
         )
     ]
     titles = {"gaussian": "Gaussian mixture, 16 dimensions", **{data.name: data.title for data in LAPTOP_DATA}}
