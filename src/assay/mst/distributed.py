@@ -452,10 +452,13 @@ def spread_metric(
 
     Examples
     --------
+    >>> import tempfile
     >>> import numpy as np
-    >>> np.save("points.npy", np.random.default_rng(0).normal(size=(1000, 4)))
-    >>> len(spread_metric("points.npy", "cityblock"))
-    1000
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/points.npy", np.random.default_rng(0).normal(size=(1000, 4)))
+    ...     metric = spread_metric(f"{folder}/points.npy", "cityblock")
+    ...     len(metric), metric.pairs(np.array([5]), np.array([5])).tolist()
+    (1000, [0.0])
     """
     if not isinstance(metric, str) or metric == "precomputed":
         raise InputError(
