@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from assay.core.errors import InputError
 from assay.mst._arguments import random_generator, require_flag, require_number
-from assay.mst._graph import prim_matrix
+from assay.mst._graph import prim_matrix, require_tree
 from assay.mst._tiles import TILE_ENTRIES, interruptible, ordered_map, resolve_jobs, tiles
 from assay.mst.forest import CallsExceeded, Forest, as_counted, build_forest
 from assay.mst.metrics import CountedMetric
@@ -338,6 +338,12 @@ def complete(
     with clock.stage("completion"), counted.stage("weights"):
         # Blocks may be rounded (a matrix product, single precision); what is returned is evaluated pair by pair.
         added = evaluate_edges(counted, edges, n_jobs=n_jobs)
+    require_tree(
+        len(counted),
+        np.concatenate((forest.edges, edges)),
+        np.concatenate((forest.weights, added)),
+        what="the completion",
+    )
     total = forest.weight + float(added.sum())
     floor = min(total, forest.weight + (float(added.sum()) if exact else state.lower))
     costs = prefixes.component_costs(extra)
