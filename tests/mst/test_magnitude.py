@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from assay.core.errors import AssayError, InputError
-from assay.mst import exact
+from assay.mst import MetricMST, exact
 from assay.mst._graph import require_tree
 from assay.mst.exact import exact_mst
 from assay.mst.metrics import Metric, make_metric
@@ -68,6 +68,20 @@ def test_trees_of_huge_and_tiny_coordinates_are_those_of_ordinary_ones(method: s
     found, scaled = exact_mst(make_metric(X * factor), method=method)
     np.testing.assert_array_equal(np.unique(found, axis=0), np.unique(edges, axis=0))
     np.testing.assert_allclose(scaled, weights * factor, rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("exponent", [-1000, -570, 520, 1000])
+def test_forests_bounds_and_certificates_scale_with_the_coordinates(exponent: int) -> None:
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    plain = MetricMST(algorithm="mfc", random_state=0).fit(X)
+    scaled = MetricMST(algorithm="mfc", random_state=0).fit(np.ldexp(X, exponent))
+    np.testing.assert_array_equal(scaled.edges_, plain.edges_)
+    np.testing.assert_allclose(scaled.weights_, np.ldexp(plain.weights_, exponent), rtol=1e-12)
+    assert scaled.alpha_ == pytest.approx(plain.alpha_, rel=1e-9)
+    assert scaled.certificate_.mst_lower_bound == pytest.approx(
+        math.ldexp(plain.certificate_.mst_lower_bound, exponent), rel=1e-9, abs=0
+    )
 
 
 @pytest.mark.parametrize("dims", [2, 40, 300])

@@ -256,12 +256,18 @@ def mean_upper_limit(values: FloatArray, *, population: int, confidence: float, 
     if m >= population:
         return mean
     if ci == "normal":
-        deviation = float(values.std(ddof=1))
+        deviation = _deviation(values, degrees=1)
         return mean + float(ndtri(confidence)) * deviation * math.sqrt((1 - m / population) / m)
     share = 1 - (m - 1) / population if 2 * m <= population else (1 - m / population) * (1 + 1 / m)
     log_term = math.log(5 / (1 - confidence))
     kappa = 7 / 3 + 3 / math.sqrt(2)
-    return mean + float(values.std()) * math.sqrt(2 * share * log_term / m) + kappa * largest * log_term / m
+    return mean + _deviation(values, degrees=0) * math.sqrt(2 * share * log_term / m) + kappa * largest * log_term / m
+
+
+def _deviation(values: FloatArray, *, degrees: int) -> float:
+    """Return the standard deviation, whose squares would over- or underflow for huge and tiny values as they are."""
+    _, exponent = math.frexp(float(values.max(initial=0.0)))
+    return math.ldexp(float(np.ldexp(values, -exponent).std(ddof=degrees)), exponent)
 
 
 @dataclass(frozen=True, eq=False)
