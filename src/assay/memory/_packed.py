@@ -1,0 +1,345 @@
+"""Patterns at two bits a stored bit, and the two products of a sweep computed on the packed words.
+
+The patterns are kept twice: by pattern (`PackedPatterns.rows`, 64 sites a word) for the overlaps, which are exclusive-ors
+and population counts; and by site (`PackedPatterns.columns`, 64 patterns a word) for the weighted votes. For those the
+integer weights of the patterns are written as bit planes, so that a vote is a sum of population counts of ``site AND plane``
+with powers of two. All sums are integers: no order of summation and no number of threads changes a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+__all__ = ["PackedPatterns", "pack_signs", "pack_words", "unpack_signs", "words_of"]
+
+Words = NDArray[np.uint64]
+
+WORD = 64
+PACK_ROWS = 4096
+"""Patterns that are unpacked at a time; at 1024 sites they take 4 MiB as bytes."""
+GEMM_ROWS = 2048
+OUTLIERS = 64
+"""Patterns whose weight is left out of the bit planes and voted for one by one: the few that are being recalled have
+weights far above the rest, which would otherwise cost a plane for each of their leading bits."""
+MOST_PLANES = 62
+SITES_AT_ONCE = 4
+CHUNK = 256
+"""Words of a plane that are visited at a time: some twenty planes of 2 KiB stay in a first-level cache for all sites."""
+
+
+def words_of(bits: int) -> int:
+    """How many 64-bit words hold so many bits."""
+    return -(-bits // WORD)
+
+
+def pack_words(bits: NDArray[Any]) -> Words:
+    """Pack truth values into words, least significant bit first; the last word is filled up with zeros.
+
+    Parameters
+    ----------
+    bits : ndarray of bool, shape (..., n)
+        The truth values.
+
+    Returns
+    -------
+    ndarray of uint64, shape (..., ceil(n / 64))
+    """
+    width = words_of(bits.shape[-1])
+    octets = np.packbits(bits, axis=-1, bitorder="little")
+    padded = np.zeros((*bits.shape[:-1], width * 8), dtype=np.uint8)
+    padded[..., : octets.shape[-1]] = octets
+    return padded.view("<u8").astype(np.uint64, copy=False)
+
+
+def pack_signs(states: NDArray[np.int8]) -> tuple[Words, Words]:
+    """Pack states into the words of their signs (+1 is a set bit) and of which units are known (not 0)."""
+    return pack_words(states > 0), pack_words(states != 0)
+
+
+def unpack_signs(words: Words, *, bits: int) -> NDArray[np.int8]:
+    """The signs, +1 and -1, of packed words; shape (..., bits)."""
+    octets = np.ascontiguousarray(words).astype("<u8", copy=False).view(np.uint8)
+    flags = np.unpackbits(octets, axis=-1, count=bits, bitorder="little")
+    return (flags.view(np.int8) << 1) - np.int8(1)  # type: ignore[no-any-return]
+
+
+class PackedPatterns:
+    """Patterns of ±1, packed by pattern and by site.
+
+    Parameters
+    ----------
+    rows : ndarray of uint64, shape (patterns, ceil(bits / 64))
+        The patterns, a set bit for +1; bits beyond the last are zero.
+    bits : int
+        Sites.
+
+    Attributes
+    ----------
+    columns : ndarray of uint64, shape (bits, ceil(patterns / 64))
+        The same bits by site.
+    column_sums : ndarray of int64, shape (bits,)
+        The sum of the signs at each site.
+    """
+
+    def __init__(self, rows: Words, *, bits: int) -> None:
+        self.bits = bits
+        self.rows = np.ascontiguousarray(rows, dtype=np.uint64)
+        self.columns = _transpose(self.rows, bits)
+        self.column_sums = 2 * _ones(self.columns) - len(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both layouts."""
+        return self.rows.nbytes + self.columns.nbytes + self.column_sums.nbytes
+
+    def append(self, rows: Words) -> None:
+        """Add patterns; only the new ones, and those that share a word with them, are packed by site anew."""
+        whole = len(self.rows) // WORD
+        self.rows = np.concatenate([self.rows, np.asarray(rows, dtype=np.uint64)])
+        self.columns = np.concatenate([self.columns[:, :whole], _transpose(self.rows[whole * WORD :], self.bits)], axis=1)
+        self.column_sums = 2 * _ones(self.columns) - len(self.rows)
+
+    def signs(self, first: int = 0, last: int | None = None) -> NDArray[np.int8]:
+        """The patterns `first` to `last` (exclusive) as ±1."""
+        return unpack_signs(self.rows[first:last], bits=self.bits)
+
+    def overlaps(self, signs: Words, known: Words, *, threads: int = 1) -> NDArray[np.int32]:
+        """Sums over the known units of pattern times state.
+
+        Parameters
+        ----------
+        signs, known : ndarray of uint64, shape (states, ceil(bits / 64))
+            See `pack_signs`.
+        threads : int
+            Threads; each takes a part of the patterns.
+
+        Returns
+        -------
+        ndarray of int32, shape (states, patterns)
+        """
+        out = np.empty((len(signs), len(self)), dtype=np.int32)
+        counts = np.bitwise_count(known).sum(axis=1, dtype=np.int32)
+
+        def part(first: int, last: int) -> None:
+            _overlaps(self.rows[first:last], signs, known, counts, out[:, first:last])
+
+        _in_parts(part, len(self), threads)
+        return out
+
+    def votes(self, weights: NDArray[np.int64], *, threads: int = 1) -> NDArray[np.int64]:
+        """Weighted sums of the patterns at each site, exact.
+
+        Parameters
+        ----------
+        weights : ndarray of int64, shape (states, patterns)
+            A weight for each pattern; the sum of their magnitudes must stay below 2**62.
+        threads : int
+            Threads; each takes a part of the sites.
+
+        Returns
+        -------
+        ndarray of int64, shape (states, bits)
+        """
+        out = np.empty((len(weights), self.bits), dtype=np.int64)
+        for state, weight in enumerate(weights):
+            self._vote(weight, out[state], threads)
+        return out
+
+    def _vote(self, weight: NDArray[np.int64], out: NDArray[np.int64], threads: int) -> None:
+        low, count, outliers = _inliers(weight, OUTLIERS)
+        planes, powers, total = _planes(weight, low, count, outliers, self.columns.shape[1])
+
+        def part(first: int, last: int) -> None:
+            _count_votes(self.columns[first:last], planes, powers, out[first:last])
+
+        _in_parts(part, self.bits, threads, multiple=SITES_AT_ONCE)
+        out *= 2
+        out += low * self.column_sums - total
+        for pattern in outliers:
+            out += (weight[pattern] - low) * self.signs(pattern, pattern + 1)[0]
+
+    def dense_votes(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Weighted sums of the patterns at each site, for weights that are no integers.
+
+        Patterns whose weight vanishes for every state are left out.
+        """
+        used = np.flatnonzero(weights.any(axis=0))
+        out = np.zeros((len(weights), self.bits))
+        for first in range(0, len(used), GEMM_ROWS):
+            chosen = used[first : first + GEMM_ROWS]
+            out += weights[:, chosen] @ unpack_signs(self.rows[chosen], bits=self.bits).astype(np.float64)
+        return out
+
+    def blocks(self, size: int = GEMM_ROWS) -> Iterator[tuple[int, int]]:
+        """The bounds of blocks of patterns."""
+        for first in range(0, len(self), size):
+            yield first, min(first + size, len(self))
+
+
+def _in_parts(work: Callable[[int, int], None], size: int, threads: int, *, multiple: int = 1) -> None:
+    """Do `work` on equal parts of ``range(size)``, one a thread."""
+    parts = max(1, min(threads, size // (4 * multiple)))
+    if parts == 1:
+        work(0, size)
+        return
+    step = -(-size // (parts * multiple)) * multiple
+    bounds = [(first, min(first + step, size)) for first in range(0, size, step)]
+    with ThreadPoolExecutor(len(bounds)) as pool:
+        list(pool.map(lambda bound: work(*bound), bounds))
+
+
+def _transpose(rows: Words, bits: int) -> Words:
+    """Packed rows as packed columns."""
+    columns = np.zeros((bits, words_of(len(rows)) * 8), dtype=np.uint8)
+    for first in range(0, len(rows), PACK_ROWS):
+        octets = rows[first : first + PACK_ROWS].astype("<u8", copy=False).view(np.uint8)
+        flags = np.unpackbits(octets, axis=1, count=bits, bitorder="little")
+        packed = np.packbits(np.ascontiguousarray(flags.T), axis=1, bitorder="little")
+        columns[:, first // 8 : first // 8 + packed.shape[1]] = packed
+    return columns.view("<u8").astype(np.uint64, copy=False)
+
+
+def _ones(words: Words) -> NDArray[np.int64]:
+    """Set bits of each row."""
+    return np.array([np.bitwise_count(row).sum(dtype=np.int64) for row in words], dtype=np.int64)
+
+
+@intrinsic
+def _count_bits(context: Any, word: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.uint64(types.uint64), codegen
+
+
+@njit(cache=True, nogil=True)
+def _overlaps(rows, signs, known, counts, out):  # type: ignore[no-untyped-def]
+    width = rows.shape[1]
+    for pattern in range(rows.shape[0]):
+        row = rows[pattern]
+        for state in range(signs.shape[0]):
+            differing = np.uint64(0)
+            for word in range(width):
+                differing += _count_bits((row[word] ^ signs[state, word]) & known[state, word])
+            out[state, pattern] = counts[state] - 2 * np.int64(differing)
+
+
+@intrinsic
+def _leading_zeros(context: Any, word: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctlz(args[0], context.get_constant(types.boolean, False))
+
+    return types.uint64(types.uint64), codegen
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _bit_length(value):  # type: ignore[no-untyped-def]
+    return 64 - np.int64(_leading_zeros(np.uint64(value)))
+
+
+@njit(cache=True, nogil=True)
+def _inliers(weight, most_outliers):  # type: ignore[no-untyped-def]
+    """The least weight and the number of bits above it of all patterns but a few outliers, and these."""
+    frequency = np.zeros(64, np.int64)
+    for pattern in range(len(weight)):
+        frequency[_bit_length(abs(weight[pattern]))] += 1
+    cap, beyond = 63, 0
+    while cap > 0 and beyond + frequency[cap] <= most_outliers:
+        beyond += frequency[cap]
+        cap -= 1
+    outliers = np.empty(beyond, np.int64)
+    found = 0
+    low, high = np.int64(0), np.int64(0)
+    fresh = True
+    for pattern in range(len(weight)):
+        value = weight[pattern]
+        if _bit_length(abs(value)) > cap:
+            outliers[found] = pattern
+            found += 1
+        elif fresh:
+            low, high, fresh = value, value, False
+        else:
+            low, high = min(low, value), max(high, value)
+    return low, _bit_length(high - low), outliers
+
+
+@njit(cache=True, nogil=True)
+def _planes(weight, low, count, outliers, width):  # type: ignore[no-untyped-def]
+    """The bit planes of ``weight - low`` that aren't empty, their powers of two, and the sum; outliers count as zero."""
+    planes = np.zeros((count, width), np.uint64)
+    total = np.int64(0)
+    used = np.uint64(0)
+    word_planes = np.zeros(max(count, 1), np.uint64)
+    next_outlier = 0
+    for word in range(width):
+        word_planes[:] = 0
+        for bit in range(min(64, len(weight) - word * 64)):
+            pattern = word * 64 + bit
+            if next_outlier < len(outliers) and outliers[next_outlier] == pattern:
+                next_outlier += 1
+                continue
+            value = np.uint64(weight[pattern] - low)
+            total += weight[pattern] - low
+            used |= value
+            for plane in range(count):
+                word_planes[plane] |= ((value >> np.uint64(plane)) & np.uint64(1)) << np.uint64(bit)
+        for plane in range(count):
+            planes[plane, word] = word_planes[plane]
+    kept = np.empty(count, np.int64)
+    number = 0
+    for plane in range(count):
+        if (used >> np.uint64(plane)) & np.uint64(1):
+            kept[number] = plane
+            planes[number] = planes[plane]
+            number += 1
+    return planes[:number], kept[:number], total
+
+
+@njit(cache=True, nogil=True)
+def _count_votes(columns, planes, powers, out):  # type: ignore[no-untyped-def]
+    """For each site the sum over planes of 2**power times the number of patterns with the bit set in both."""
+    sites, width = columns.shape
+    out[:] = 0
+    for start in range(0, width, CHUNK):
+        stop = min(start + CHUNK, width)
+        first = 0
+        while first + 4 <= sites:
+            c0, c1 = columns[first, start:stop], columns[first + 1, start:stop]
+            c2, c3 = columns[first + 2, start:stop], columns[first + 3, start:stop]
+            t0, t1, t2, t3 = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+            for plane in range(len(powers)):
+                bits = planes[plane, start:stop]
+                n0, n1, n2, n3 = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0)
+                for word in range(stop - start):
+                    b = bits[word]
+                    n0 += _count_bits(c0[word] & b)
+                    n1 += _count_bits(c1[word] & b)
+                    n2 += _count_bits(c2[word] & b)
+                    n3 += _count_bits(c3[word] & b)
+                t0 += np.int64(n0) << powers[plane]
+                t1 += np.int64(n1) << powers[plane]
+                t2 += np.int64(n2) << powers[plane]
+                t3 += np.int64(n3) << powers[plane]
+            out[first] += t0
+            out[first + 1] += t1
+            out[first + 2] += t2
+            out[first + 3] += t3
+            first += 4
+        for site in range(first, sites):
+            total = np.int64(0)
+            for plane in range(len(powers)):
+                number = np.uint64(0)
+                for word in range(start, stop):
+                    number += _count_bits(columns[site, word] & planes[plane, word])
+                total += np.int64(number) << powers[plane]
+            out[site] += total
