@@ -8,16 +8,23 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq, minimize_scalar
+from scipy.optimize import brentq, minimize_scalar, root
 from scipy.special import erf, log_ndtr
 
-from assay.core.errors import InputError
+from assay.core.errors import AssayError, InputError
 from assay.memory.interactions import load_factor, require_order
 
 __all__ = ["Capacity", "OneStepSolution", "one_step_capacity", "one_step_solution", "replica_symmetric"]
 
-GAUSS_NODES = 200
-"""Nodes of the Gaussian integral over z0; 120 and 400 give the same digits."""
+NODES, REACH = 1601, 8.0
+"""The Gaussian integral over z0 is a trapezoidal sum, which converges exponentially once its steps of 0.01 are finer than the
+integrand's turn, of width ``sqrt(Delta / R(q0))``. Gauss–Hermite sums of 200 nodes are still off in the third digit of y."""
+OVERLAP_STEP, HIGHEST_OVERLAP = 0.004, 0.998
+SLOPE_SCALE = 1000.0
+"""The slope in y is some 1e-5 where the overlaps are of the order of 1."""
+RESIDUAL = 1e-7
+LARGEST_INNER = 0.998
+"""Beyond it lie the spurious numerical roots, where q0 tends to 1 and y may be anything."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +96,7 @@ def replica_symmetric(order: int) -> Capacity:
     found = minimize_scalar(
         lambda x: -load(x), bounds=(grid[max(best - 1, 0)], grid[best + 1]), method="bounded", options={"xatol": 1e-12}
     )
-    return Capacity(load(found.x), math.erf(found.x), "rs")
+    return Capacity(load(float(found.x)), math.erf(found.x), "rs")
 
 
 class _OneStep:
@@ -98,13 +105,14 @@ class _OneStep:
     def __init__(self, order: int, load: float, kind: str) -> None:
         from assay.memory._gfa import covariance_coefficients
 
-        self.order, self.power = order, order - 1
+        self.order, self.power, self.load = order, order - 1, load
         alpha = load / load_factor(order, kind)
         self.R = alpha * np.polynomial.Polynomial(covariance_coefficients(self.power, kind))
         slope = self.R.deriv()
         self.weighted = (slope * np.polynomial.Polynomial([0, 1])).integ()
-        nodes, weights = np.polynomial.hermite_e.hermegauss(GAUSS_NODES)
-        self.z, self.weight = nodes, weights / weights.sum()
+        self.z = np.linspace(-REACH, REACH, NODES)
+        density = np.exp(-0.5 * self.z**2)
+        self.weight = density / density.sum()
 
     def branches(self, m: float, q0: float, y: float) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
         """The logarithms of the two terms, without ``y**2 Delta / 2``, and Delta."""
@@ -165,45 +173,113 @@ def one_step_solution(order: int, load: float, *, kind: str = "krotov") -> OneSt
               + int Dz0 (1/y) ln[exp(y**2 Delta/2) (e^{yh} Phi((h + y Delta)/sqrt Delta) + e^{-yh} Phi((-h + y Delta)/sqrt Delta))]
 
     ``m = <s>``, ``q0 = <s**2>`` with s the hyperbolic tangent of half the log-ratio of the two terms, and ``d phi/dy = 0``.
-    The root in y is sought between 2 and 30, below the spurious ones where q0 tends to 1.
+    The branch is found at the replica-symmetric capacity and followed from there.
     """
-    require_order(order)
-    if order < 3:
+    if require_order(order) < 3:
         raise InputError(f"order is {order} for method='1rsb'", expected="at least 3")
-    equations = _OneStep(order, load, kind)
-    memory: dict[float, tuple[float, float]] = {}
+    branch = list(_branch(order, kind))
+    while branch and load < branch[0].load:
+        before = _at_overlap(order, kind, min(branch[0].overlap + OVERLAP_STEP, HIGHEST_OVERLAP), branch[0])
+        if before is None or before.overlap <= branch[0].overlap:
+            return None
+        branch.insert(0, before)
+    found = _fold(order, kind)
+    if found is None or load > found.load:
+        return None
+    above = [solution for solution in branch if solution.load <= load and solution.overlap > found.overlap][-1]
 
-    def slope(y: float) -> float:
-        found = equations.overlaps(y, m=0.999, q0=0.999)
-        if found is None:
-            return math.nan
-        memory[y] = found
-        return equations.slope(y, *found)
+    def miss(overlap: float) -> float:
+        solution = _at_overlap(order, kind, overlap, above)
+        return math.nan if solution is None else solution.load - load
 
-    grid = np.geomspace(1.0, 30.0, 36)
-    values = [slope(y) for y in grid]
-    for place in range(len(grid) - 1):
-        first, second = values[place], values[place + 1]
-        if math.isfinite(first) and math.isfinite(second) and first * second < 0 and memory[grid[place + 1]][1] < 0.9999:
-            y = float(brentq(slope, grid[place], grid[place + 1], xtol=1e-6))
-            m, q0 = memory.get(y) or equations.overlaps(y, m=0.999, q0=0.999) or (math.nan, math.nan)
-            return OneStepSolution(load, m, q0, y)
-    return None
+    below = next((solution for solution in branch if above.overlap > solution.overlap > found.overlap), found)
+    return _at_overlap(order, kind, float(brentq(miss, below.overlap, above.overlap, xtol=1e-12)), above)
 
 
 @lru_cache(maxsize=16)
-def one_step_capacity(order: int, kind: str = "krotov", *, digits: int = 4) -> Capacity:
-    """The largest load with a one-step solution, by bisection."""
-    low, high = replica_symmetric(order).load, 1.3 * replica_symmetric(order).load
-    found = one_step_solution(order, low, kind=kind)
-    while high - low > 0.5 * 10.0**-digits:
-        middle = (low + high) / 2
-        solution = one_step_solution(order, middle, kind=kind)
-        if solution is None:
-            high = middle
-        else:
-            low, found = middle, solution
-    return Capacity(low, found.overlap if found else math.nan, "1rsb")
+def one_step_capacity(order: int, kind: str = "krotov") -> Capacity:
+    """The largest load with a one-step solution whose overlap is above one half.
+
+    Examples
+    --------
+    >>> round(one_step_capacity(3).load, 4)
+    0.2666
+    """
+    if require_order(order) < 3:
+        raise InputError(f"order is {order} for method='1rsb'", expected="at least 3")
+    found = _fold(order, kind)
+    if found is None:
+        raise AssayError(f"no one-step solution was found for order {order}, kind '{kind}'")
+    return Capacity(found.load, found.overlap, "1rsb")
+
+
+@lru_cache(maxsize=16)
+def _branch(order: int, kind: str) -> tuple[OneStepSolution, ...]:
+    """The solutions from the replica-symmetric capacity on, by falling overlap, to just beyond the largest load.
+
+    Given the overlap the load is unique, while at a given load the branch folds back: so the overlap leads.
+    """
+    first = _first_solution(order, kind)
+    branch = [] if first is None else [first]
+    while branch and (len(branch) < 2 or branch[-1].load > branch[-2].load) and branch[-1].overlap > 0.5 + OVERLAP_STEP:
+        following = _at_overlap(order, kind, branch[-1].overlap - OVERLAP_STEP, branch[-1])
+        if following is None:
+            break
+        branch.append(following)
+    return tuple(branch)
+
+
+@lru_cache(maxsize=16)
+def _fold(order: int, kind: str) -> OneStepSolution | None:
+    """The solution of the largest load."""
+    branch = _branch(order, kind)
+    if len(branch) < 3:
+        return branch[-1] if branch else None
+    start = branch[-2]
+
+    def loss(overlap: float) -> float:
+        solution = _at_overlap(order, kind, overlap, start)
+        return math.inf if solution is None else -solution.load
+
+    found = minimize_scalar(loss, bounds=(branch[-1].overlap, branch[-3].overlap), method="bounded", options={"xatol": 1e-7})
+    return _at_overlap(order, kind, float(found.x), start)
+
+
+@lru_cache(maxsize=16)
+def _first_solution(order: int, kind: str) -> OneStepSolution | None:
+    """The solution at the replica-symmetric capacity, where iterating the overlaps converges for each y."""
+    load = replica_symmetric(order).load
+    equations = _OneStep(order, load, kind)
+    before: OneStepSolution | None = None
+    slope_before = math.nan
+    for y in np.geomspace(1.0, 40.0, 70):
+        found = equations.overlaps(float(y), m=0.99, q0=0.98)
+        if found is None or found[1] > LARGEST_INNER:
+            continue
+        slope = equations.slope(float(y), *found)
+        if before is not None and slope * slope_before < 0:
+            return _at_overlap(order, kind, before.overlap, before)
+        before, slope_before = OneStepSolution(load, *found, float(y)), slope
+    return None
+
+
+def _at_overlap(order: int, kind: str, m: float, start: OneStepSolution) -> OneStepSolution | None:
+    """The solution with an overlap, by Newton's method from a near one; None where there is none, or only a spurious one."""
+
+    def residual(x: NDArray[np.float64]) -> list[float]:
+        load, q0, y = map(float, x)
+        if not (load > 0 and 0 < q0 < 1 and y > 0):
+            return [1.0, 1.0, 1.0]
+        equations = _OneStep(order, load, kind)
+        up, down, _ = equations.branches(m, q0, y)
+        mean = np.tanh((up - down) / 2)
+        slope = SLOPE_SCALE * equations.slope(y, m, q0)
+        return [float(equations.weight @ mean) - m, float(equations.weight @ mean**2) - q0, slope]
+
+    found = root(residual, [start.load, start.inner, start.y], method="hybr", options={"xtol": 1e-11})
+    load, q0, y = map(float, found.x)
+    near = max(map(abs, residual(found.x))) < RESIDUAL and q0 < LARGEST_INNER
+    return OneStepSolution(load, m, q0, y) if near else None
 
 
 def mean_field_step(order: int, load: float, m: float) -> float:
