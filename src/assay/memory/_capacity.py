@@ -17,8 +17,9 @@ from assay.memory.interactions import load_factor, require_order
 __all__ = ["Capacity", "OneStepSolution", "one_step_capacity", "one_step_solution", "replica_symmetric"]
 
 NODES, REACH = 1601, 8.0
-"""The Gaussian integral over z0 is a trapezoidal sum, which converges exponentially once its steps of 0.01 are finer than the
-integrand's turn, of width ``sqrt(Delta / R(q0))``. Gauss–Hermite sums of 200 nodes are still off in the third digit of y."""
+"""The Gaussian integral over z0 is a trapezoidal sum, which converges exponentially once its steps of 0.01 are finer
+than the integrand's turn, of width ``sqrt(Delta / R(q0))``. Gauss–Hermite sums of 200 nodes are still off in the third
+digit of y."""
 OVERLAP_STEP, HIGHEST_OVERLAP = 0.004, 0.998
 SLOPE_SCALE = 1000.0
 """The slope in y is some 1e-5 where the overlaps are of the order of 1."""
@@ -75,9 +76,9 @@ class OneStepSolution:
 def replica_symmetric(order: int) -> Capacity:
     """The replica-symmetric capacity at zero temperature.
 
-    n >= 3: the largest load for which ``m = erf(m**p / sqrt(2 alpha'))`` has a solution, ``max erf(x)**(2p) / (2 x**2)``.
-    n = 2: with the noise that recall adds to itself, ``2 alpha = (erf(x)/x - 2 exp(-x**2)/sqrt(pi))**2`` (Amit, Gutfreund
-    and Sompolinsky 1987).
+    n >= 3: the largest load for which ``m = erf(m**p / sqrt(2 alpha'))`` has a solution, ``max erf(x)**(2p) / (2
+    x**2)``. n = 2: with the noise that recall adds to itself, ``2 alpha = (erf(x)/x - 2 exp(-x**2)/sqrt(pi))**2``
+    (Amit, Gutfreund and Sompolinsky 1987).
 
     Examples
     --------
@@ -123,7 +124,7 @@ class _OneStep:
         return up, down, width
 
     def overlaps(self, y: float, *, m: float, q0: float) -> tuple[float, float] | None:
-        """m and q0 at fixed y, by iteration from above; None where the pattern is lost."""
+        """The overlaps m and q0 at fixed y, by iteration from above; None where the pattern is lost."""
         for _ in range(4000):
             up, down, _ = self.branches(m, q0, y)
             mean = np.tanh((up - down) / 2)
@@ -170,10 +171,11 @@ def one_step_solution(order: int, load: float, *, kind: str = "krotov") -> OneSt
     With ``R(q) = alpha rho_p(q)``, ``Delta = R(1) - R(q0)`` and ``h = m**p + sqrt(R(q0)) z0``::
 
         phi = -(1 - 1/n) m**n - (y/2) int_q0^1 q R'(q) dq
-              + int Dz0 (1/y) ln[exp(y**2 Delta/2) (e^{yh} Phi((h + y Delta)/sqrt Delta) + e^{-yh} Phi((-h + y Delta)/sqrt Delta))]
+              + int Dz0 (1/y) ln[exp(y**2 Delta/2) (e^{yh} Phi((h + y Delta)/sqrt Delta) + e^{-yh} Phi((-h + y
+              Delta)/sqrt Delta))]
 
-    ``m = <s>``, ``q0 = <s**2>`` with s the hyperbolic tangent of half the log-ratio of the two terms, and ``d phi/dy = 0``.
-    The branch is found at the replica-symmetric capacity and followed from there.
+    ``m = <s>``, ``q0 = <s**2>`` with s the hyperbolic tangent of half the log-ratio of the two terms, and ``d phi/dy =
+    0``. The branch is found at the replica-symmetric capacity and followed from there.
     """
     if require_order(order) < 3:
         raise InputError(f"order is {order} for method='1rsb'", expected="at least 3")
@@ -241,7 +243,9 @@ def _fold(order: int, kind: str) -> OneStepSolution | None:
         solution = _at_overlap(order, kind, overlap, start)
         return math.inf if solution is None else -solution.load
 
-    found = minimize_scalar(loss, bounds=(branch[-1].overlap, branch[-3].overlap), method="bounded", options={"xatol": 1e-7})
+    found = minimize_scalar(
+        loss, bounds=(branch[-1].overlap, branch[-3].overlap), method="bounded", options={"xatol": 1e-7}
+    )
     return _at_overlap(order, kind, float(found.x), start)
 
 
@@ -264,7 +268,9 @@ def _first_solution(order: int, kind: str) -> OneStepSolution | None:
 
 
 def _at_overlap(order: int, kind: str, m: float, start: OneStepSolution) -> OneStepSolution | None:
-    """The solution with an overlap, by Newton's method from a near one; None where there is none, or only a spurious one."""
+    """The solution with an overlap, by Newton's method from a near one; None where there is none, or only a spurious
+    one.
+    """
 
     def residual(x: NDArray[np.float64]) -> list[float]:
         load, q0, y = map(float, x)

@@ -1,8 +1,9 @@
-"""The exact large-N dynamics by generating functional analysis: one unit in a Gaussian process that its own past shapes.
+"""The exact large-N dynamics by generating functional analysis: one unit in a Gaussian process that its own past
+shapes.
 
-With the recalled pattern gauged to +1, the order parameters are the overlap m(t), the correlation C(t, t') and the response
-G(t, t'). They determine, and are determined by, a single unit (Proposition 1 of arXiv 2506.00851; the full form and the
-resummation for n = 2 follow from the cavity argument)::
+With the recalled pattern gauged to +1, the order parameters are the overlap m(t), the correlation C(t, t') and the
+response G(t, t'). They determine, and are determined by, a single unit (Proposition 1 of arXiv 2506.00851; the full
+form and the resummation for n = 2 follow from the cavity argument)::
 
     u(t) = m(t)**p + sum over t' < t of Gamma(t, t') h(t') + v(t),    h(t + 1) = sgn u(t),    v ~ N(0, R)
 
@@ -31,7 +32,8 @@ __all__ = ["RetrievalCurve", "covariance_coefficients", "covariance_polynomial",
 
 Floats = NDArray[np.float64]
 PATHS_OF_A_BLOCK = 16_384
-"""Paths that are computed together, from a stream of their own: no result depends on the machine's memory or threads."""
+"""Paths that are computed together, from a stream of their own: no result depends on the machine's memory or
+threads."""
 FIELD_LIMIT = 40.0
 """Beyond so many standard deviations a sign is certain in float64."""
 DEAD_DIRECTION = 1e-7
@@ -40,7 +42,7 @@ LEAST_VARIANCE = 1e-12
 FROZEN = 1 - 1e-9
 """Above this correlation between successive states not one path moves any more."""
 CONVERGED = 0.01
-HERMITE_NODES = 20
+HERMITE_NODES, LEGENDRE_NODES = 20, 40
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,9 @@ def covariance_coefficients(power: int, kind: str = "krotov") -> tuple[int, ...]
     if kind == "abbott":
         return (0,) * power + (math.factorial(power),)
     return tuple(
-        math.comb(power, k) ** 2 * math.factorial(k) * double_factorial(power - k - 1) ** 2 if (power - k) % 2 == 0 else 0
+        math.comb(power, k) ** 2 * math.factorial(k) * double_factorial(power - k - 1) ** 2
+        if (power - k) % 2 == 0
+        else 0
         for k in range(power + 1)
     )
 
@@ -213,8 +217,6 @@ class _Paths:
             self.states.append(states)
             self.noises.append(np.empty((steps, len(first)), dtype=np.float32))
         self.time = 0
-        nodes, weights = np.polynomial.hermite_e.hermegauss(HERMITE_NODES)
-        self.nodes, self.node_weights = nodes, weights / weights.sum()
 
     def step(self, signal: float, factor: Floats, echo: Floats) -> _Moments:
         """Advance all paths by one sweep.
@@ -229,11 +231,12 @@ class _Paths:
             generator.standard_normal(out=noises[t], dtype=np.float32)
             field = mean + np.float32(width) * noises[t]
             if self.temperature > 0:
-                expected, slope = self._thermal(mean.astype(np.float64), width)
+                moments = _thermal_moments(mean.astype(np.float64), width, self.temperature)
+                expected, slope = (moment.astype(np.float32) for moment in moments)
                 chance = (1 + np.tanh(field / self.temperature)) / 2
                 states[t + 1] = np.where(generator.random(len(field), dtype=np.float32) < chance, 1, -1)
             else:
-                scaled = np.clip(mean / np.float32(width), -FIELD_LIMIT, FIELD_LIMIT)
+                scaled = np.clip(mean / np.float32(width), -FIELD_LIMIT, FIELD_LIMIT).astype(np.float32, copy=False)
                 expected, slope = _sign_moments(scaled)
                 np.copysign(np.float32(1), field, out=states[t + 1])
             overlap += float(expected.sum(dtype=np.float64))
@@ -243,14 +246,28 @@ class _Paths:
         self.time += 1
         return _Moments(overlap / self.count, correlation / self.count, response / self.count)
 
-    def _thermal(self, mean: Floats, width: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Means over the last noise of ``tanh(u / T)`` and of it times that noise, by Gauss–Hermite quadrature."""
-        expected, slope = np.zeros(len(mean)), np.zeros(len(mean))
-        for node, weight in zip(self.nodes, self.node_weights, strict=True):
-            value = np.tanh((mean + width * node) / self.temperature)
+
+def _thermal_moments(mean: Floats, width: float, temperature: float) -> tuple[Floats, Floats]:
+    """Means over the last noise z of ``tanh((a + s z) / T)`` and of it times z.
+
+    Where T is not less than s, tanh is smooth in z: Gauss–Hermite quadrature. Where it is less, tanh is a step blurred
+    by the logistic density of ``T atanh(v)``, v uniform: the step's own moments are smooth in v, and are averaged over
+    it.
+    """
+    expected, slope = np.zeros(len(mean)), np.zeros(len(mean))
+    if temperature >= width:
+        nodes, weights = np.polynomial.hermite_e.hermegauss(HERMITE_NODES)
+        for node, weight in zip(nodes, weights / weights.sum(), strict=True):
+            value = np.tanh((mean + width * node) / temperature)
             expected += weight * value
-            slope += weight * (1 - value**2) * width / self.temperature
-        return expected.astype(np.float32), slope.astype(np.float32)
+            slope += weight * (1 - value**2) * width / temperature
+        return expected, slope
+    nodes, weights = np.polynomial.legendre.leggauss(LEGENDRE_NODES)
+    for node, weight in zip(temperature * np.arctanh(nodes), weights / 2, strict=True):
+        scaled = np.clip((mean - node) / width, -FIELD_LIMIT, FIELD_LIMIT)
+        expected += weight * (2 * ndtr(scaled) - 1)
+        slope += weight * math.sqrt(2 / math.pi) * np.exp(-0.5 * scaled**2)
+    return expected, slope
 
 
 def _sign_moments(scaled: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -280,8 +297,8 @@ def _extend_factor(factor: Floats, row: Floats, t: int) -> None:
 def _pseudo_inverse(R: Floats, cutoff: float) -> Floats:
     """The inverse of R without its directions below `cutoff` times the largest.
 
-    When retrieval freezes R becomes singular, and a full inverse explodes. The dropped directions are harmless: Gamma only
-    multiplies differences of states along them, which are zero.
+    When retrieval freezes R becomes singular, and a full inverse explodes. The dropped directions are harmless: Gamma
+    only multiplies differences of states along them, which are zero.
     """
     values, vectors = np.linalg.eigh(R)
     kept = values > cutoff * values[-1]

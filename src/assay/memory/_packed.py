@@ -1,9 +1,10 @@
 """Patterns at two bits a stored bit, and the two products of a sweep computed on the packed words.
 
-The patterns are kept twice: by pattern (`PackedPatterns.rows`, 64 sites a word) for the overlaps, which are exclusive-ors
-and population counts; and by site (`PackedPatterns.columns`, 64 patterns a word) for the weighted votes. For those the
-integer weights of the patterns are written as bit planes, so that a vote is a sum of population counts of ``site AND plane``
-with powers of two. All sums are integers: no order of summation and no number of threads changes a result.
+The patterns are kept twice: by pattern (`PackedPatterns.rows`, 64 sites a word) for the overlaps, which are
+exclusive-ors and population counts; and by site (`PackedPatterns.columns`, 64 patterns a word) for the weighted votes.
+For those the integer weights of the patterns are written as bit planes, so that a vote is a sum of population counts
+of ``site AND plane`` with powers of two. All sums are integers: no order of summation and no number of threads changes
+a result.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ GEMM_ROWS = 2048
 OUTLIERS = 64
 """Patterns whose weight is left out of the bit planes and voted for one by one: the few that are being recalled have
 weights far above the rest, which would otherwise cost a plane for each of their leading bits."""
-MOST_PLANES = 62
+PATTERNS_AN_OUTLIER = 512
 SITES_AT_ONCE = 4
 CHUNK = 256
-"""Words of a plane that are visited at a time: some twenty planes of 2 KiB stay in a first-level cache for all sites."""
+"""Words of a plane that are visited at a time: some twenty planes of 2 KiB stay in a first-level cache for all
+sites."""
 
 
 def words_of(bits: int) -> int:
@@ -67,7 +69,7 @@ def unpack_signs(words: Words, *, bits: int) -> NDArray[np.int8]:
     """The signs, +1 and -1, of packed words; shape (..., bits)."""
     octets = np.ascontiguousarray(words).astype("<u8", copy=False).view(np.uint8)
     flags = np.unpackbits(octets, axis=-1, count=bits, bitorder="little")
-    return (flags.view(np.int8) << 1) - np.int8(1)  # type: ignore[no-any-return]
+    return (flags.view(np.int8) << 1) - np.int8(1)
 
 
 class PackedPatterns:
@@ -106,7 +108,9 @@ class PackedPatterns:
         """Add patterns; only the new ones, and those that share a word with them, are packed by site anew."""
         whole = len(self.rows) // WORD
         self.rows = np.concatenate([self.rows, np.asarray(rows, dtype=np.uint64)])
-        self.columns = np.concatenate([self.columns[:, :whole], _transpose(self.rows[whole * WORD :], self.bits)], axis=1)
+        self.columns = np.concatenate(
+            [self.columns[:, :whole], _transpose(self.rows[whole * WORD :], self.bits)], axis=1
+        )
         self.column_sums = 2 * _ones(self.columns) - len(self.rows)
 
     def signs(self, first: int = 0, last: int | None = None) -> NDArray[np.int8]:
@@ -156,7 +160,7 @@ class PackedPatterns:
         return out
 
     def _vote(self, weight: NDArray[np.int64], out: NDArray[np.int64], threads: int) -> None:
-        low, count, outliers = _inliers(weight, OUTLIERS)
+        low, count, outliers = _inliers(weight, min(OUTLIERS, len(weight) // PATTERNS_AN_OUTLIER))
         planes, powers, total = _planes(weight, low, count, outliers, self.columns.shape[1])
 
         def part(first: int, last: int) -> None:
@@ -165,8 +169,8 @@ class PackedPatterns:
         _in_parts(part, self.bits, threads, multiple=SITES_AT_ONCE)
         out *= 2
         out += low * self.column_sums - total
-        for pattern in outliers:
-            out += (weight[pattern] - low) * self.signs(pattern, pattern + 1)[0]
+        if len(outliers):
+            out += (weight[outliers] - low) @ unpack_signs(self.rows[outliers], bits=self.bits).astype(np.int64)
 
     def dense_votes(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Weighted sums of the patterns at each site, for weights that are no integers.
@@ -215,11 +219,14 @@ def _ones(words: Words) -> NDArray[np.int64]:
 
 
 @intrinsic
-def _count_bits(context: Any, word: Any) -> Any:
+def _population_count(context: Any, word: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.ctpop(args[0])
 
     return types.uint64(types.uint64), codegen
+
+
+_count_bits: Any = _population_count
 
 
 @njit(cache=True, nogil=True)
@@ -235,11 +242,14 @@ def _overlaps(rows, signs, known, counts, out):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def _leading_zeros(context: Any, word: Any) -> Any:
+def _zeros_before(context: Any, word: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.ctlz(args[0], context.get_constant(types.boolean, False))
 
     return types.uint64(types.uint64), codegen
+
+
+_leading_zeros: Any = _zeros_before
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -275,7 +285,9 @@ def _inliers(weight, most_outliers):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _planes(weight, low, count, outliers, width):  # type: ignore[no-untyped-def]
-    """The bit planes of ``weight - low`` that aren't empty, their powers of two, and the sum; outliers count as zero."""
+    """The bit planes of ``weight - low`` that aren't empty, their powers of two, and the sum; outliers count as
+    zero.
+    """
     planes = np.zeros((count, width), np.uint64)
     total = np.int64(0)
     used = np.uint64(0)

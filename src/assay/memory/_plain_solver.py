@@ -1,4 +1,6 @@
-"""The solver of the dynamics written down plainly, as a reference for the fast one and as the clock that it is held against."""
+"""The solver of the dynamics written down plainly, as a reference for the fast one and as the clock that it is held
+against.
+"""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ class Dynamics:
     tie : str
         What a unit does whose field is zero.
     path : str
-        How the products are computed: on packed words, on unpacked blocks, or whichever is faster here. All give the same
-        bits as long as the votes are integers.
+        How the products are computed: on packed words, on unpacked blocks, or whichever is faster here. All give the
+        same bits as long as the votes are integers.
     threads : int
     """
 
@@ -230,7 +230,9 @@ def faster_path(bits: int, threads: int) -> Literal["packed", "gemm"]:
     return "packed" if seconds[0] <= seconds[1] else "gemm"
 
 
-def decide(votes: NDArray[Any], states: Signs, dynamics: Dynamics, unit: float, draws: NDArray[np.float64] | None) -> Signs:
+def decide(
+    votes: NDArray[Any], states: Signs, dynamics: Dynamics, unit: float, draws: NDArray[np.float64] | None
+) -> Signs:
     """What the units do with their fields; see `Dynamics`."""
     if dynamics.temperature > 0:
         assert draws is not None
@@ -349,8 +351,9 @@ def _votes_by_product(patterns: PackedPatterns, weights: NDArray[np.int64]) -> N
     dtype = np.float32 if largest * GEMM_ROWS < FLOAT32_EXACT else np.float64
     out = np.zeros((len(weights), patterns.bits), dtype=np.int64)
     for first, last in patterns.blocks():
-        signs = unpack_signs(patterns.rows[first:last], bits=patterns.bits).astype(dtype)
-        out += (weights[:, first:last].astype(dtype) @ signs).astype(np.int64)
+        signs: NDArray[Any] = unpack_signs(patterns.rows[first:last], bits=patterns.bits).astype(dtype)
+        product: NDArray[Any] = weights[:, first:last].astype(dtype) @ signs
+        out += product.astype(np.int64)
     return out
 
 

@@ -1,17 +1,17 @@
 """What a pattern votes with: the field of each kind of memory as a function of one pattern's overlap with the state.
 
-A unit i feels ``u_i = sum over patterns of xi_i f(Y, xi_i h_i)``, where Y is the sum of ``xi_j h_j`` over all units and f takes
-the unit itself out of it. Since the second argument is a sign, ``f(Y, s) = plain(Y) + s odd(Y)``, and
+A unit i feels ``u_i = sum over patterns of xi_i f(Y, xi_i h_i)``, where Y is the sum of ``xi_j h_j`` over all units
+and f takes the unit itself out of it. Since the second argument is a sign, ``f(Y, s) = plain(Y) + s odd(Y)``, and
 
     u_i = sum xi_i plain(Y)  +  h_i sum odd(Y)
 
-for any f: one product with the patterns for all units, and one number for the state. This is the expansion that excludes
-self-interaction at no cost for the kind ``krotov``, and it covers the other kinds as well. Y is a small integer, so plain and
-odd are tables. A unit that isn't known yet (0) has no own term and feels ``f(Y, 0)``.
+for any f: one product with the patterns for all units, and one number for the state. This is the expansion that
+excludes self-interaction at no cost for the kind ``krotov``, and it covers the other kinds as well. Y is a small
+integer, so plain and odd are tables. A unit that isn't known yet (0) has no own term and feels ``f(Y, 0)``.
 
-Sources: the model and the kind ``krotov``, Mimura, Takeuchi, Sumikawa, Kabashima and Coolen, "Dynamical properties of dense
-associative memory" (arXiv 2506.00851), and Krotov and Hopfield 2016; ``abbott``, Gardner 1987 and Abbott and Arian 1987;
-``exp``, Demircigil et al. 2017; ``softmax``, Ramsauer et al. 2021.
+Sources: the model and the kind ``krotov``, Mimura, Takeuchi, Sumikawa, Kabashima and Coolen, "Dynamical properties of
+dense associative memory" (arXiv 2506.00851), and Krotov and Hopfield 2016; ``abbott``, Gardner 1987 and Abbott and
+Arian 1987; ``exp``, Demircigil et al. 2017; ``softmax``, Ramsauer et al. 2021.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ def load_factor(order: int, kind: str = "krotov") -> int:
 
 
 def distinct_tuples(total: int, *, order: int, units: int) -> int:
-    """``q! e_q`` of `units` signs with the sum `total`: the sum over ordered q-tuples of distinct units of their product.
+    """``q! e_q`` of `units` signs with the sum `total`: the sum over ordered q-tuples of distinct units of their
+    product.
 
     A Krawtchouk polynomial, by ``E_{q+1} = y E_q - q (K - q + 1) E_{q-1}``.
 
@@ -131,7 +132,8 @@ class FieldTables:
     plain, odd, erased : ndarray of int64 or float64, shape (2 * bits + 1,)
         ``f(Y, s) = plain + s odd`` for a known unit, and ``f(Y, 0)`` for an erased one, times `unit`.
     unit : float
-        What the sums are divided by to be u in units of ``(1/N**p) sum xi y**p``; infinite where they have no common unit.
+        What the sums are divided by to be u in units of ``(1/N**p) sum xi y**p``; infinite where they have no common
+        unit.
     exact : bool
         Whether the tables are integers.
     relative : bool
@@ -190,15 +192,16 @@ def field_tables(kind: str, order: int, *, bits: int, known: int, patterns: int,
     largest = max(map(abs, (*with_plus, *with_minus, *without)))
     if (largest * patterns).bit_length() > EXACT_BITS:
         scaled = [np.array([vote / unit for vote in table], dtype=np.float64) for table in votes]
-        return FieldTables(*scaled, unit=1.0, exact=False, relative=False)
+        return FieldTables(scaled[0], scaled[1], scaled[2], unit=1.0, exact=False, relative=False)
     integers = [np.array(table, dtype=np.int64) for table in votes]
-    return FieldTables(*integers, unit=float(unit), exact=True, relative=False)
+    return FieldTables(integers[0], integers[1], integers[2], unit=float(unit), exact=True, relative=False)
 
 
 def field_unit(kind: str, order: int, bits: int) -> int:
     """What an integer vote is divided by to be u: ``N**p``, times the factor that the energy difference brings."""
     factor = {"exact": order, "rectified": 2 * order}.get(kind, 1)
-    return factor * int(bits) ** (order - 1)
+    unit: int = factor * int(bits) ** (order - 1)
+    return unit
 
 
 def _vote(kind: str, order: int, y: int, *, units: int) -> int:

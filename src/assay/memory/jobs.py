@@ -143,7 +143,9 @@ def store(
     from assay.memory.memory import SUFFIX, DenseAssociativeMemory
 
     if not out.endswith(SUFFIX):
-        raise InputError(f"unknown ending '{os.path.splitext(out)[1]}'", file=out, expected=f"a name that ends in {SUFFIX}")
+        raise InputError(
+            f"unknown ending '{os.path.splitext(out)[1]}'", file=out, expected=f"a name that ends in {SUFFIX}"
+        )
     check_output(out, force=reporting.force)
     held = _read(patterns, reading)
     memory = DenseAssociativeMemory(
@@ -184,7 +186,8 @@ def store(
     lines = [
         f"stored       {memory.n_patterns_:,} patterns of {memory._patterns.bits:,} bits, order {order}, kind {kind}",
         *([f"capacity     {fits}"] if fits else []),
-        f"memory       {memory.nbytes_:,} bytes, {8 * memory.nbytes_ / (memory.n_patterns_ * memory._patterns.bits):.3g} bits a stored bit",
+        f"memory       {memory.nbytes_:,} bytes, "
+        f"{8 * memory.nbytes_ / (memory.n_patterns_ * memory._patterns.bits):.3g} bits a stored bit",
         f"wrote        {out}",
     ]
     _report(summary, lines, reporting=reporting)
@@ -252,11 +255,19 @@ def recall(
     held = _read(cues, reading)
     values = held.values if erased is None else _with_gaps(memory, held, _read(erased, Reading(threshold="128")))
     if picture is not None and memory_shape(memory) is None:
-        raise InputError("the memory holds no images", file=memory_file, expected="patterns from a folder of PNG images, or a 3-d .npy")
+        raise InputError(
+            "the memory holds no images",
+            file=memory_file,
+            expected="patterns from a folder of PNG images, or a 3-d .npy",
+        )
     continuous = memory.kind == "softmax"
-    with _warnings_in_one_line(reporting), _nothing_written_when_stopped(), _naming(held.source):
-        with _progress("recalling", reporting) as advance:
-            result = memory.recall(values, history=plot is not None and not continuous, progress=advance)
+    with (
+        _warnings_in_one_line(reporting),
+        _nothing_written_when_stopped(),
+        _naming(held.source),
+        _progress("recalling", reporting) as advance,
+    ):
+        result = memory.recall(values, history=plot is not None and not continuous, progress=advance)
     count = len(result.states)
     summary = {
         "cues": count,
@@ -278,8 +289,10 @@ def recall(
         _draw_recall(plot, memory, result, force=reporting.force)
     wrote = [f"wrote        {name}" for name in (out, table, picture, plot) if name and name != STREAM]
     lines = [
-        f"recalled     {count:,} cues: {summary['exact']:,} are stored patterns, the mean distance is {summary['mean_distance']:.3g} bits",
-        f"sweeps       median {summary['median_sweeps']:g}, at most {summary['max_sweeps']}; {summary['converged']:,} rest, "
+        f"recalled     {count:,} cues: {summary['exact']:,} are stored patterns, the mean distance is "
+        f"{summary['mean_distance']:.3g} bits",
+        f"sweeps       median {summary['median_sweeps']:g}, at most {summary['max_sweeps']}; "
+        f"{summary['converged']:,} rest, "
         f"{summary['cycles']:,} alternate between two states",
         *wrote,
     ]
@@ -377,8 +390,10 @@ def predict(
     wrong = "" if bits is None else f", {summary['wrong_bits']:.3g} of {bits:,} bits"
     lines = [
         f"load         alpha' = {alpha:.4g}; replica-symmetric capacity {summary['capacity']:.4g}",
-        f"overlap      {' '.join(f'{m:.3f}' for m in curve.m[:9])}{' …' if sweeps > 8 else ''} {curve.m[-1]:.4f} after {sweeps} sweeps",
-        f"recall       {'succeeds' if summary['recalled'] else 'fails'}: {100 * curve.bit_error:.3g} % wrong at the end{wrong}, "
+        f"overlap      {' '.join(f'{m:.3f}' for m in curve.m[:9])}{' …' if sweeps > 8 else ''} "
+        f"{curve.m[-1]:.4f} after {sweeps} sweeps",
+        f"recall       {'succeeds' if summary['recalled'] else 'fails'}: {100 * curve.bit_error:.3g} % wrong at "
+        f"the end{wrong}, "
         f"settled after {curve.converged_at} sweeps",
         *([f"wrote        {plot}"] if plot else []),
     ]
@@ -400,7 +415,8 @@ def plan(
 ) -> None:
     """Find the lowest order that holds your patterns.
 
-    For orders 2 to 6: load, margin to the capacities, errors that stay, how many flipped bits are survivable, sweeps, bytes.
+    For orders 2 to 6: load, margin to the capacities, errors that stay, how many flipped bits are survivable, sweeps,
+    bytes.
 
     Example: ``assay memory plan --bits 1024 --patterns 70000 --corruption 0.15 --error 0.01``
 
@@ -427,7 +443,15 @@ def plan(
 
     with _nothing_written_when_stopped(), _progress("orders", reporting) as advance:
         found = make_plan(
-            bits, patterns, corruption=corruption, target_error=error, kind=kind, horizon=horizon, paths=paths, seed=seed, progress=advance
+            bits,
+            patterns,
+            corruption=corruption,
+            target_error=error,
+            kind=kind,
+            horizon=horizon,
+            paths=paths,
+            seed=seed,
+            progress=advance,
         )
     summary = {**found.__dict__, "forecasts": [dict(one.__dict__) for one in found.forecasts]}
     _report(summary, str(found).splitlines(), reporting=reporting)
@@ -447,8 +471,8 @@ def capacity(
 ) -> None:
     """Say how many patterns fit, by three definitions.
 
-    Equilibrium by replica theory (rs, 1rsb), and dynamic: what still has an overlap after so many sweeps from the pattern
-    itself, which is more because decay is slow.
+    Equilibrium by replica theory (rs, 1rsb), and dynamic: what still has an overlap after so many sweeps from the
+    pattern itself, which is more because decay is slow.
 
     Example: ``assay memory capacity --order 3 --bits 1024``
 
@@ -471,14 +495,14 @@ def capacity(
     """
     from assay.memory import theory
 
-    methods: list[Literal["rs", "1rsb", "dynamic"]] = ["rs", *(["1rsb"] if order >= 3 else []), "dynamic"]  # type: ignore[list-item]
-    found = {}
+    methods: list[Literal["rs", "1rsb", "dynamic"]] = ["rs", "1rsb", "dynamic"] if order >= 3 else ["rs", "dynamic"]
+    found: dict[str, theory.Capacity] = {}
     with _nothing_written_when_stopped(), _progress("solutions", reporting) as advance:
         for method in methods:
             found[method] = theory.capacity(
                 order, method, kind=kind, horizon=horizon, overlap=overlap, paths=paths, seed=seed, progress=advance
             )
-    summary = {
+    summary: dict[str, Any] = {
         "order": order,
         "kind": kind,
         **{
@@ -572,7 +596,8 @@ def basin(
     else:
         of = "" if flips is None else f", {flips:,} of {bits:,} bits"
         lines = [
-            f"basin        cues with an overlap of at least {edge:.3f} are recalled at alpha' = {alpha:.4g}, within {horizon} sweeps",
+            f"basin        cues with an overlap of at least {edge:.3f} are recalled at alpha' = {alpha:.4g}, "
+            f"within {horizon} sweeps",
             f"corruption   up to {100 * (1 - edge) / 2:.3g} % flipped bits{of}",
         ]
     _report(summary, [*lines, *([f"wrote        {plot}"] if plot else [])], reporting=reporting)
@@ -637,7 +662,9 @@ def audit(
             seed=seed,
         )
     if plot is not None:
-        figure = plot_recall({"theory": report.predicted}, {"theory": report.measured}, title="measured (points) and predicted")
+        figure = plot_recall(
+            {"theory": report.predicted}, {"theory": report.measured}, title="measured (points) and predicted"
+        )
         save_figure(figure, plot, force=reporting.force)
     wrote = [f"wrote        {plot}"] if plot else []
     _report(dict(report.__dict__), [*str(report).splitlines(), *wrote], reporting=reporting)
@@ -663,7 +690,9 @@ def _load(load: float | None, bits: int | None, patterns: int | None, order: int
             raise InputError("both --load and --patterns are given", expected="one of them")
         return load
     if bits is None or patterns is None:
-        raise InputError("neither a load nor a number of patterns is given", expected="--bits and --patterns, or --load")
+        raise InputError(
+            "neither a load nor a number of patterns is given", expected="--bits and --patterns, or --load"
+        )
     for name, value in (("bits", bits), ("patterns", patterns)):
         if value < 1:
             raise InputError(f"{name} is {value}", expected="at least 1")
@@ -686,7 +715,9 @@ def _with_gaps(memory: DenseAssociativeMemory, cues: Bits, marks: Bits) -> Any:
         signs = signs_of_cues(cues.values, coding=memory.coding_, bits=memory.n_features_in_)
     erased = np.asarray(marks.values)
     if erased.shape != signs.shape:
-        raise InputError(f"has shape {erased.shape}", file=marks.source, expected=f"the shape of the cues, {signs.shape}")
+        raise InputError(
+            f"has shape {erased.shape}", file=marks.source, expected=f"the shape of the cues, {signs.shape}"
+        )
     return np.where(erased > 0, np.int8(0), signs)
 
 
@@ -694,7 +725,9 @@ def _check_table(path: str, *, force: bool) -> None:
     from assay.core.files import check_output
 
     if not path.lower().endswith(".csv"):
-        raise InputError(f"unknown ending '{os.path.splitext(path)[1]}'", file=path, expected="a name that ends in .csv")
+        raise InputError(
+            f"unknown ending '{os.path.splitext(path)[1]}'", file=path, expected="a name that ends in .csv"
+        )
     check_output(path, force=force)
 
 
@@ -702,7 +735,10 @@ def _write_table(path: str, result: Any, *, force: bool) -> None:
     from assay.core.files import write_text
 
     rows = zip(result.nearest, result.distance, result.sweeps, result.converged, result.cycle, strict=True)
-    lines = [f"{cue},{one},{far},{count},{str(bool(rest)).lower()},{cycle}" for cue, (one, far, count, rest, cycle) in enumerate(rows)]
+    lines = [
+        f"{cue},{one},{far},{count},{str(bool(rest)).lower()},{cycle}"
+        for cue, (one, far, count, rest, cycle) in enumerate(rows)
+    ]
     write_text(path, "\n".join(["cue,nearest,distance,sweeps,converged,cycle", *lines]) + "\n", force=force)
 
 
@@ -731,7 +767,9 @@ def _draw_recall(path: str, memory: DenseAssociativeMemory, result: Any, *, forc
         m0 = float(result.history[:, 0].mean())
         steps = max(result.history.shape[1] - 1, 1)
         curves = {"recall": theory.retrieval(memory.order, memory.load_, m0, steps=steps, kind=kind, paths=20_000).m}
-    save_figure(plot_recall(curves, simulations, title=f"order {memory.order}, α' = {memory.load_:.3g}"), path, force=force)
+    save_figure(
+        plot_recall(curves, simulations, title=f"order {memory.order}, α' = {memory.load_:.3g}"), path, force=force
+    )
 
 
 @contextmanager
@@ -756,7 +794,9 @@ def _naming(source: str) -> Iterator[None]:
     except InputError as error:
         if error.file is not None:
             raise
-        raise InputError(error.message, file=source, row=error.row, column=error.column, expected=error.expected) from error
+        raise InputError(
+            error.message, file=source, row=error.row, column=error.column, expected=error.expected
+        ) from error
 
 
 @contextmanager

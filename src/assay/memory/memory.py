@@ -1,4 +1,6 @@
-"""The memory as a scikit-learn estimator: store patterns, recall them from corrupted or partly erased cues, keep it in a file."""
+"""The memory as a scikit-learn estimator: store patterns, recall them from corrupted or partly erased cues, keep it in
+a file.
+"""
 
 from __future__ import annotations
 
@@ -95,13 +97,13 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
     Parameters
     ----------
     order : int
-        The order n of the interaction, at least 2. N bits hold of the order of ``N**(n-1)`` patterns; 2 is the classical
-        Hopfield model.
+        The order n of the interaction, at least 2. N bits hold of the order of ``N**(n-1)`` patterns; 2 is the
+        classical Hopfield model.
     kind : str
         ``"krotov"``: ``F(x) = x**n / (2 N**(n-1))``, leading order, self term excluded; the model of the theory.
         ``"abbott"``: the same over distinct units. ``"exact"``: the full difference of the energies, which never rises
-        under asynchronous updates. ``"rectified"``: ``max(x, 0)**n``. ``"exp"``: ``exp(beta x)``. ``"softmax"``: continuous
-        states, one sweep is ``softmax(beta X s) X``. The last three have no theory here.
+        under asynchronous updates. ``"rectified"``: ``max(x, 0)**n``. ``"exp"``: ``exp(beta x)``. ``"softmax"``:
+        continuous states, one sweep is ``softmax(beta X s) X``. The last three have no theory here.
     update : str
         ``"parallel"``, or ``"asynchronous"``: unit after unit, in a new random order each sweep.
     max_sweeps : int
@@ -121,9 +123,9 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
     n_bits : int, optional
         With `packed`, how many bits of each row count; all when left out.
     decorrelate : str
-        ``"none"``; ``"drop"``: constant bits aren't stored, and are put back into what is recalled; ``"project"``: the signs
-        of `n_projected` random combinations of the bits are stored instead, so that states are such codes and `nearest`
-        says which pattern is meant.
+        ``"none"``; ``"drop"``: constant bits aren't stored, and are put back into what is recalled; ``"project"``: the
+        signs of `n_projected` random combinations of the bits are stored instead, so that states are such codes and
+        `nearest` says which pattern is meant.
     n_projected : int, optional
         As many as there are bits when left out.
     path : str
@@ -225,11 +227,17 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
         self.coding_: Coding = coding
         self.n_features_in_ = signs.shape[1]
         self._decorrelation = Decorrelation.learn(
-            signs, method=self.decorrelate, width=self.n_projected, seed=_seed(self.random_state) if self.decorrelate == "project" else 0
+            signs,
+            method=self.decorrelate,
+            width=self.n_projected,
+            seed=_seed(self.random_state) if self.decorrelate == "project" else 0,
         )
         stored = self._decorrelation.apply(signs)
         if self.kind == "abbott" and stored.shape[1] < self.order:
-            raise InputError(f"{stored.shape[1]} bits are fewer than order {self.order}", expected="at least as many for kind='abbott'")
+            raise InputError(
+                f"{stored.shape[1]} bits are fewer than order {self.order}",
+                expected="at least as many for kind='abbott'",
+            )
         self._patterns = PackedPatterns(pack_words(stored > 0), bits=stored.shape[1])
         self._settle()
         return self
@@ -253,13 +261,16 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
         signs, coding = self._signs_of_patterns(X)
         if signs.shape[1] != self.n_features_in_:
             raise InputError(
-                f"X has {signs.shape[1]} features, but DenseAssociativeMemory is expecting {self.n_features_in_} features as input"
+                f"X has {signs.shape[1]} features, but DenseAssociativeMemory is expecting "
+                f"{self.n_features_in_} features as input"
             )
         if "bool" not in (coding, self.coding_) and coding != self.coding_ and bool((signs < 0).any()):
             raise InputError("X is coded otherwise than the stored patterns", expected="the same two levels")
         added = self._decorrelation.apply(signs)
         if self.decorrelate == "drop" and not np.array_equal(self._decorrelation.restore(added), signs):
-            raise InputError("X differs in bits that were constant when the memory was made", expected="fit with all patterns")
+            raise InputError(
+                "X differs in bits that were constant when the memory was made", expected="fit with all patterns"
+            )
         self._patterns.append(pack_words(added > 0))
         self._settle()
         return self
@@ -365,9 +376,9 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
     def energy(self, states: ArrayLike) -> NDArray[np.float64]:
         """The energy ``H = -sum F(overlap)`` of states.
 
-        ``krotov`` and ``exact``: ``F(x) = x**n / (2 N**(n-1))``; ``abbott``: the same over distinct units; ``rectified``:
-        ``max(x, 0)**n / (2 N**(n-1))``; ``exp``: the logarithm is given, ``-log sum exp(beta x)``; ``softmax``:
-        ``-log sum exp(beta x) / beta + |s|**2 / 2``.
+        ``krotov`` and ``exact``: ``F(x) = x**n / (2 N**(n-1))``; ``abbott``: the same over distinct units;
+        ``rectified``: ``max(x, 0)**n / (2 N**(n-1))``; ``exp``: the logarithm is given, ``-log sum exp(beta x)``;
+        ``softmax``: ``-log sum exp(beta x) / beta + |s|**2 / 2``.
 
         Parameters
         ----------
@@ -398,9 +409,9 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
                 math.fsum(distinct_tuples(int(y), order=self.order, units=int(units)) for y in row)
                 for row, units in zip(overlaps, known, strict=True)
             ]
-            return -np.array(rows) / scale
+            return -np.array(rows, dtype=np.float64) / scale
         base = np.maximum(overlaps, 0) if self.kind == "rectified" else overlaps
-        return -(base.astype(np.float64) ** self.order).sum(axis=1) / scale
+        return np.asarray(-(base.astype(np.float64) ** self.order).sum(axis=1) / scale)
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Write the memory with its settings, whole or not at all.
@@ -425,7 +436,9 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
 
         self._check_fitted()
         if Path(path).suffix != SUFFIX:
-            raise InputError(f"unknown ending '{Path(path).suffix}'", file=path, expected=f"a name that ends in {SUFFIX}")
+            raise InputError(
+                f"unknown ending '{Path(path).suffix}'", file=path, expected=f"a name that ends in {SUFFIX}"
+            )
         settings = {name: value for name, value in self.get_params().items() if name != "random_state"}
         settings["random_state"] = self.random_state if isinstance(self.random_state, int) else None
         decorrelation = self._decorrelation
@@ -439,7 +452,7 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
             "shape": json.dumps(getattr(self, "image_shape_", None)),
             "projection": json.dumps({"seed": str(decorrelation.seed), "width": decorrelation.width}),
         }
-        tensors = {
+        tensors: dict[str, NDArray[Any]] = {
             "rows": self._patterns.rows,
             "kept": decorrelation.kept,
             "constants": decorrelation.constants,
@@ -473,7 +486,9 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
             with safe_open(os.fspath(file), framework="numpy") as opened:
                 metadata = opened.metadata() or {}
                 if metadata.get("format") != FILE_FORMAT:
-                    raise InputError("isn't a memory", file=file, expected=f"a file that DenseAssociativeMemory wrote ({SUFFIX})")
+                    raise InputError(
+                        "isn't a memory", file=file, expected=f"a file that DenseAssociativeMemory wrote ({SUFFIX})"
+                    )
                 if metadata.get("version") != FILE_VERSION:
                     raise InputError(
                         f"is of version {metadata.get('version')}", file=file, expected=f"version {FILE_VERSION}"
@@ -536,14 +551,16 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
         self.n_duplicates_ = len(copies)
         if len(copies):
             warnings.warn(
-                f"{len(copies)} of {self.n_patterns_} patterns are copies of earlier ones (pattern {copies[0]} of pattern {first})",
+                f"{len(copies)} of {self.n_patterns_} patterns are copies of earlier ones (pattern {copies[0]} "
+                f"of pattern {first})",
                 DuplicateWarning,
                 stacklevel=3,
             )
         capacity = replica_symmetric(self.order).load
         if self.kind in ("krotov", "abbott", "exact") and self.load_ > capacity:
             warnings.warn(
-                f"{self.n_patterns_} patterns of {bits} bits load order {self.order} to alpha' = {self.load_:.3g}, beyond its "
+                f"{self.n_patterns_} patterns of {bits} bits load order {self.order} to alpha' = "
+                f"{self.load_:.3g}, beyond its "
                 f"capacity of {capacity:.3g}: recall fails, unless the cues are near or the patterns far from random",
                 CapacityWarning,
                 stacklevel=3,
@@ -552,7 +569,8 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
             tables = field_tables(self.kind, self.order, bits=bits, known=bits, patterns=self.n_patterns_)
             if not tables.exact:
                 warnings.warn(
-                    f"order {self.order} with {bits} bits and {self.n_patterns_} patterns sums votes beyond 2**53: they are scaled "
+                    f"order {self.order} with {bits} bits and {self.n_patterns_} patterns sums votes beyond "
+                    f"2**53: they are scaled "
                     "and rounded as float64",
                     PrecisionWarning,
                     stacklevel=3,
@@ -575,11 +593,17 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
         if not (self.beta > 0 and math.isfinite(self.beta)):
             raise InputError(f"beta is {self.beta!r}", expected="a positive number")
         if self.temperature > 0 and self.kind in ("exp", "softmax"):
-            raise InputError(f"temperature is {self.temperature!r} for kind={self.kind!r}", expected="0: beta is its steepness")
+            raise InputError(
+                f"temperature is {self.temperature!r} for kind={self.kind!r}", expected="0: beta is its steepness"
+            )
         if self.decorrelate != "none" and self.kind == "softmax":
-            raise InputError(f"decorrelate is {self.decorrelate!r} for kind='softmax'", expected="none: its states are continuous")
+            raise InputError(
+                f"decorrelate is {self.decorrelate!r} for kind='softmax'", expected="none: its states are continuous"
+            )
         if self.update == "asynchronous" and self.kind == "softmax":
-            raise InputError("update is 'asynchronous' for kind='softmax'", expected="parallel: its states are continuous")
+            raise InputError(
+                "update is 'asynchronous' for kind='softmax'", expected="parallel: its states are continuous"
+            )
         self._threads()
 
     def _threads(self) -> int:
@@ -612,7 +636,8 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
             raise InputError(f"targets has shape {wanted.shape}", expected=f"{count} numbers of patterns")
         if count and not (wanted.min() >= 0 and wanted.max() < self.n_patterns_):
             raise InputError(
-                f"targets reach from {wanted.min()} to {wanted.max()}", expected=f"numbers from 0 to {self.n_patterns_ - 1}"
+                f"targets reach from {wanted.min()} to {wanted.max()}",
+                expected=f"numbers from 0 to {self.n_patterns_ - 1}",
             )
         return wanted.astype(np.int64)
 
@@ -647,18 +672,24 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
         if history:
             meant = nearest if targets is None else targets[first : first + len(signs)]
             rows = np.stack([self._patterns.signs(pattern, pattern + 1)[0] for pattern in meant]).astype(np.float64)
-            path = np.stack([np.einsum("ij,ij->i", rows, state) / self._patterns.bits for state in found.visited], axis=1)
+            path = np.stack(
+                [np.einsum("ij,ij->i", rows, state) / self._patterns.bits for state in found.visited], axis=1
+            )
         return RecallResult(found.states, found.sweeps, found.converged, found.cycle, nearest, distance, path)
 
     def _recall_softmax(self, cues: ArrayLike, tensor: Any, progress: Progress | None) -> RecallResult:
+        answer: Any
         if tensor is not None and tensor.is_floating_point():
             from assay.memory.module import softmax_recall
 
             patterns = tensor.new_tensor(self._patterns.signs())
             if tensor.shape[-1] != self.n_features_in_:
-                raise InputError(f"cues has {tensor.shape[-1]} features, but the memory is expecting {self.n_features_in_} features as input")
-            states, sweeps, settled = softmax_recall(tensor, patterns, beta=self.beta, max_sweeps=self.max_sweeps)
-            final = states.detach().cpu().numpy()
+                raise InputError(
+                    f"cues has {tensor.shape[-1]} features, but the memory is expecting {self.n_features_in_} "
+                    f"features as input"
+                )
+            answer, sweeps, settled = softmax_recall(tensor, patterns, beta=self.beta, max_sweeps=self.max_sweeps)
+            final = answer.detach().cpu().numpy()
             counted, converged = sweeps.cpu().numpy(), settled.cpu().numpy()
         else:
             final = np.asarray(_as_numpy(cues), dtype=np.float64)
@@ -675,11 +706,13 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
                 counted[going[settled_now]], converged[going[settled_now]] = sweep, True
                 if converged.all():
                     break
-            states = final if tensor is None else tensor.new_tensor(final)
+            answer = final if tensor is None else tensor.new_tensor(final)
         if progress is not None:
             progress(len(final), len(final))
         nearest, distance = self._nearest(final)
-        return RecallResult(states, counted.astype(np.int64), converged, np.zeros(len(final), dtype=np.int64), nearest, distance)
+        return RecallResult(
+            answer, counted.astype(np.int64), converged, np.zeros(len(final), dtype=np.int64), nearest, distance
+        )
 
     def _softmax_sweep(self, states: NDArray[np.float64]) -> NDArray[np.float64]:
         logits = np.empty((len(states), len(self._patterns)))
@@ -706,15 +739,18 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
 
 def _duplicates(rows: NDArray[np.uint64]) -> tuple[NDArray[np.int64], int]:
     """The patterns that are copies of an earlier one, and which one the first of them copies."""
-    mixers = np.random.default_rng(0).integers(1, 2**63, size=rows.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    mixers = np.random.default_rng(0).integers(1, 2**62, size=rows.shape[1], dtype=np.uint64)
+    mixers = mixers * np.uint64(2) + np.uint64(1)
     scrambled = rows ^ (rows >> np.uint64(31))
-    digests = (scrambled * mixers).sum(axis=1, dtype=np.uint64) ^ ((rows * mixers[::-1]).sum(axis=1, dtype=np.uint64) >> np.uint64(7))
+    forward: NDArray[np.uint64] = (scrambled * mixers).sum(axis=1, dtype=np.uint64)
+    backward: NDArray[np.uint64] = (rows * mixers[::-1]).sum(axis=1, dtype=np.uint64)
+    digests = forward ^ (backward >> np.uint64(7))
     _, inverse, counts = np.unique(digests, return_inverse=True, return_counts=True)
     suspects = np.flatnonzero(counts[inverse] > 1)
     _, originals, which = np.unique(rows[suspects], axis=0, return_index=True, return_inverse=True)
-    first = suspects[originals][which.ravel()]
-    copies = suspects[first != suspects]
-    return copies, int(first[first != suspects][0]) if len(copies) else -1
+    first: NDArray[np.int64] = suspects[originals][which.ravel()]
+    copied = first != suspects
+    return suspects[copied], int(first[copied][0]) if copied.any() else -1
 
 
 def _seed(random_state: int | np.random.Generator | None) -> int:
@@ -723,7 +759,9 @@ def _seed(random_state: int | np.random.Generator | None) -> int:
     if random_state is None:
         return int(np.random.SeedSequence().generate_state(1, np.uint64)[0] >> np.uint64(1))
     if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
-        raise InputError(f"random_state is {random_state!r}", expected="a seed of at least 0, a numpy Generator, or None")
+        raise InputError(
+            f"random_state is {random_state!r}", expected="a seed of at least 0, a numpy Generator, or None"
+        )
     return int(random_state)
 
 

@@ -1,4 +1,6 @@
-"""The memory as a torch module: batched, on the device of its inputs, differentiable where its states are continuous."""
+"""The memory as a torch module: batched, on the device of its inputs, differentiable where its states are
+continuous.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ class AssociativeMemoryModule(nn.Module):
         self.order, self.kind = require_order(order), require_kind(kind)
         self.beta, self.max_sweeps = float(beta), int(max_sweeps)
         if self.beta <= 0 or self.max_sweeps < 1:
-            raise InputError(f"beta is {beta} and max_sweeps {max_sweeps}", expected="a positive number, and at least 1")
+            raise InputError(
+                f"beta is {beta} and max_sweeps {max_sweeps}", expected="a positive number, and at least 1"
+            )
         if kind == "softmax":
             held = torch.as_tensor(patterns)
             held = held if held.is_floating_point() else held.to(torch.get_default_dtype())
@@ -103,11 +107,14 @@ class AssociativeMemoryModule(nn.Module):
         """
         if cues.shape[-1] != self.patterns.shape[1]:
             raise InputError(
-                f"cues has {cues.shape[-1]} features, but the memory is expecting {self.patterns.shape[1]} features as input"
+                f"cues has {cues.shape[-1]} features, but the memory is expecting {self.patterns.shape[1]} "
+                f"features as input"
             )
         flat = cues.reshape(-1, cues.shape[-1])
         if self.kind == "softmax":
-            states, _, _ = softmax_recall(flat, self.patterns.to(flat.device), beta=self.beta, max_sweeps=self.max_sweeps)
+            states, _, _ = softmax_recall(
+                flat, self.patterns.to(flat.device), beta=self.beta, max_sweeps=self.max_sweeps
+            )
         else:
             states = self._recall_signs(flat)
         return states.reshape(cues.shape)
@@ -130,10 +137,12 @@ class AssociativeMemoryModule(nn.Module):
     def _sweep(self, states: Tensor) -> Tensor:
         X = self.patterns.to(states.device)
         bits = X.shape[1]
-        overlaps = torch.cat([states.double() @ block.double().T for block in X.split(BLOCK)], dim=1).round().long()
+        overlaps = (
+            torch.cat([states.double() @ block.double().T for block in torch.split(X, BLOCK)], dim=1).round().long()
+        )
         known = (states != 0).sum(dim=1)
         votes = torch.zeros(states.shape, dtype=torch.float64, device=states.device)
-        for count in known.unique() if self.kind == "abbott" else known[:1]:
+        for count in torch.unique(known) if self.kind == "abbott" else known[:1]:
             rows = known == count if self.kind == "abbott" else torch.ones_like(known, dtype=torch.bool)
             tables = field_tables(
                 self.kind,
@@ -144,9 +153,13 @@ class AssociativeMemoryModule(nn.Module):
                 beta=self.beta,
             )
             if not tables.exact and not tables.relative:
-                raise InputError(f"order {self.order} with {bits} bits and {len(X)} patterns", expected=f"votes below 2**{EXACT_BITS}")
+                raise InputError(
+                    f"order {self.order} with {bits} bits and {len(X)} patterns",
+                    expected=f"votes below 2**{EXACT_BITS}",
+                )
             plain, odd, erased = (
-                torch.from_numpy(table).double().to(states.device) for table in (tables.plain, tables.odd, tables.erased)
+                torch.from_numpy(table).double().to(states.device)
+                for table in (tables.plain, tables.odd, tables.erased)
             )
             chosen, part = states[rows].double(), overlaps[rows]
             places = (part.amax(dim=1, keepdim=True) if tables.relative else bits) - part
@@ -199,7 +212,10 @@ def softmax_recall(cues: Tensor, patterns: Tensor, *, beta: float, max_sweeps: i
 
 
 def _product(weights: Tensor, patterns: Tensor) -> Tensor:
-    parts = (part @ block.double() for part, block in zip(weights.split(BLOCK, dim=1), patterns.split(BLOCK), strict=True))
+    parts = (
+        part @ block.double()
+        for part, block in zip(torch.split(weights, BLOCK, dim=1), torch.split(patterns, BLOCK), strict=True)
+    )
     total = torch.zeros((len(weights), patterns.shape[1]), dtype=torch.float64, device=weights.device)
     for part in parts:
         total += part

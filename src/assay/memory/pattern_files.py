@@ -1,7 +1,7 @@
 """Patterns and cues from files as people have them, and states back into files.
 
-Read: ``.npy``, ``.npz``, ``.csv``, ``.tsv``, ``.txt`` (rows of 0 and 1, with or without separators; ``?`` is an erased bit),
-``.safetensors``, and a folder of ``.png`` images of one size, made two-level by a threshold.
+Read: ``.npy``, ``.npz``, ``.csv``, ``.tsv``, ``.txt`` (rows of 0 and 1, with or without separators; ``?`` is an erased
+bit), ``.safetensors``, and a folder of ``.png`` images of one size, made two-level by a threshold.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ def check_states_output(path: str | os.PathLike[str], *, force: bool = False) ->
         return
     if not os.fspath(path).lower().endswith(OUTPUT_SUFFIXES):
         raise InputError(
-            f"unknown ending '{Path(path).suffix}'", file=path, expected=f"a name that ends in {', '.join(OUTPUT_SUFFIXES)}"
+            f"unknown ending '{Path(path).suffix}'",
+            file=path,
+            expected=f"a name that ends in {', '.join(OUTPUT_SUFFIXES)}",
         )
     check_output(path, force=force)
 
@@ -143,7 +145,9 @@ def two_level_image(grey: NDArray[np.uint8], threshold: str = "otsu") -> NDArray
     try:
         level = float(threshold)
     except ValueError:
-        raise InputError(f"threshold is '{threshold}'", expected="otsu, median, or a grey level from 0 to 255") from None
+        raise InputError(
+            f"threshold is '{threshold}'", expected="otsu, median, or a grey level from 0 to 255"
+        ) from None
     if not 0 <= level < GREY_LEVELS:
         raise InputError(f"threshold is {threshold}", expected="otsu, median, or a grey level from 0 to 255")
     return grey >= level
@@ -175,7 +179,11 @@ def _read_images(folder: Path, threshold: str) -> Bits:
         except (UnidentifiedImageError, OSError, SyntaxError) as error:
             raise InputError(f"damaged or no image: {error}", file=file, expected="a PNG image") from error
         if shape is not None and grey.shape != shape:
-            raise InputError(f"is {grey.shape[1]} x {grey.shape[0]} pixels", file=file, expected=f"{shape[1]} x {shape[0]} as the others")
+            raise InputError(
+                f"is {grey.shape[1]} x {grey.shape[0]} pixels",
+                file=file,
+                expected=f"{shape[1]} x {shape[0]} as the others",
+            )
         shape = (grey.shape[0], grey.shape[1])
         rows.append(two_level_image(grey, threshold).ravel())
     return Bits(np.array(rows), os.fspath(folder), image_shape=shape, names=tuple(file.name for file in files))
@@ -188,12 +196,18 @@ def _read_tensor(file: Path, key: str | None) -> NDArray[Any]:
         with safe_open(os.fspath(file), framework="numpy") as opened:
             names = sorted(opened.keys())
             if key is None and len(names) != 1:
-                raise InputError(f"holds {len(names)} tensors", file=file, expected=f"--key, one of {', '.join(names) or 'none'}")
+                raise InputError(
+                    f"holds {len(names)} tensors", file=file, expected=f"--key, one of {', '.join(names) or 'none'}"
+                )
             if key is not None and key not in names:
-                raise InputError(f"holds no tensor '{key}'", file=file, expected=f"--key of {', '.join(names) or 'none'}")
+                raise InputError(
+                    f"holds no tensor '{key}'", file=file, expected=f"--key of {', '.join(names) or 'none'}"
+                )
             return np.asarray(opened.get_tensor(key or names[0]))
     except (SafetensorError, TypeError) as error:
-        raise InputError(f"damaged: {' '.join(str(error).split())}", file=file, expected="a safetensors file") from error
+        raise InputError(
+            f"damaged: {' '.join(str(error).split())}", file=file, expected="a safetensors file"
+        ) from error
 
 
 def _rows_of_text(lines: list[str], source: str) -> NDArray[np.int8]:
@@ -209,7 +223,9 @@ def _rows_of_text(lines: list[str], source: str) -> NDArray[np.int8]:
         width = len(cells)
         for column, cell in enumerate(cells, start=1):
             if cell not in LEVELS:
-                raise InputError(f"'{cell}' is no bit", file=source, row=number, column=column, expected="0 or 1, -1 or 1, or ?")
+                raise InputError(
+                    f"'{cell}' is no bit", file=source, row=number, column=column, expected="0 or 1, -1 or 1, or ?"
+                )
         rows.append(cells)
     if not rows:
         raise InputError("holds no patterns", file=source, expected="at least one row of 0 and 1")

@@ -1,7 +1,8 @@
-"""Bits as people have them (truth values, 0/1, ±1, packed octets) made into signs, with erasures; and patterns made anew.
+"""Bits as people have them (truth values, 0/1, ±1, packed octets) made into signs, with erasures; and patterns made
+anew.
 
-The codings: ``pm1`` (±1, where 0 in a cue is an erased bit), ``01`` and ``bool``. The patterns decide which one a memory
-answers in.
+The codings: ``pm1`` (±1, where 0 in a cue is an erased bit), ``01`` and ``bool``. The patterns decide which one a
+memory answers in.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from assay.core.errors import InputError
 __all__ = [
     "Coding",
     "Decorrelation",
-    "corrupt",
     "correlated_patterns",
+    "corrupt",
     "encode",
     "random_patterns",
     "signs_of_cues",
@@ -43,7 +44,8 @@ def as_array(values: ArrayLike, *, name: str) -> NDArray[Any]:
     array = np.asarray(values)
     if array.ndim == 1 and array.dtype != object and array.size:
         raise InputError(
-            f"{name} has shape {array.shape}", expected="a matrix, one pattern a row; reshape(1, -1) makes one of a single pattern"
+            f"{name} has shape {array.shape}",
+            expected="a matrix, one pattern a row; reshape(1, -1) makes one of a single pattern",
         )
     if array.dtype.kind not in "biuf":
         raise InputError(f"{name} has dtype {array.dtype}", expected="truth values or numbers")
@@ -75,7 +77,8 @@ def unpack_octets(octets: ArrayLike, *, bits: int | None, name: str) -> NDArray[
     bits = held if bits is None else bits
     if not held - 8 < bits <= held:
         raise InputError(f"{name} holds {held} packed bits a row", expected=f"{-(-bits // 8)} octets for {bits} bits")
-    return np.unpackbits(array, axis=1, count=bits).astype(np.bool_)
+    flags: NDArray[np.bool_] = np.unpackbits(array, axis=1, count=bits).astype(np.bool_)
+    return flags
 
 
 def signs_of_patterns(values: ArrayLike, *, name: str = "X") -> tuple[Signs, Coding]:
@@ -130,7 +133,8 @@ def signs_of_cues(values: ArrayLike, *, coding: Coding, bits: int, name: str = "
             f"{name} has 0 and 1 only, and the patterns -1 and +1",
             expected="-1, +1, and 0 for an erased bit; or truth values",
         )
-    return one.astype(np.int8) - minus.astype(np.int8)
+    signs: Signs = one.astype(np.int8) - minus.astype(np.int8)
+    return signs
 
 
 def encode(signs: Signs, coding: Coding) -> NDArray[Any]:
@@ -170,15 +174,19 @@ def random_patterns(count: int, bits: int, *, seed: int = 0, first: int = 0) -> 
     parts = []
     for block in range(first // DRAWN_ROWS, -(-(first + count) // DRAWN_ROWS)):
         key = np.random.SeedSequence(seed, spawn_key=(block,)).generate_state(2, np.uint64)
-        octets = np.random.Generator(np.random.Philox(key=key)).integers(0, 256, size=(DRAWN_ROWS, width), dtype=np.uint8)
+        octets = np.random.Generator(np.random.Philox(key=key)).integers(
+            0, 256, size=(DRAWN_ROWS, width), dtype=np.uint8
+        )
         start = block * DRAWN_ROWS
         parts.append(octets[max(first - start, 0) : first + count - start])
     flags = np.unpackbits(np.concatenate(parts), axis=1, count=bits)
-    return (flags.view(np.int8) << 1) - np.int8(1)  # type: ignore[no-any-return]
+    return (flags.view(np.int8) << 1) - np.int8(1)
 
 
 def correlated_patterns(count: int, bits: int, *, groups: int, flip: float, rng: np.random.Generator) -> Signs:
-    """Patterns in groups around random prototypes, each bit flipped with probability `flip`: what the theory doesn't cover."""
+    """Patterns in groups around random prototypes, each bit flipped with probability `flip`: what the theory doesn't
+    cover.
+    """
     prototypes = rng.choice(np.array([-1, 1], dtype=np.int8), size=(groups, bits))
     noise = np.where(rng.random((count, bits)) < flip, np.int8(-1), np.int8(1))
     return prototypes[rng.integers(groups, size=count)] * noise
@@ -291,7 +299,7 @@ class Decorrelation:
 
 
 def _signs(flags: NDArray[np.bool_]) -> Signs:
-    return (np.ascontiguousarray(flags).view(np.int8) << 1) - np.int8(1)  # type: ignore[no-any-return]
+    return (np.ascontiguousarray(flags).view(np.int8) << 1) - np.int8(1)
 
 
 def _require_levels(array: NDArray[Any], allowed: NDArray[np.bool_], *, name: str, levels: str) -> None:

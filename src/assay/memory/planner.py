@@ -1,4 +1,6 @@
-"""Before the memory is made: which order holds the patterns. And after: does the theory apply to the user's own patterns."""
+"""Before the memory is made: which order holds the patterns. And after: does the theory apply to the user's own
+patterns.
+"""
 
 from __future__ import annotations
 
@@ -258,10 +260,12 @@ class AuditReport:
             + (f", decorrelated by {self.decorrelate}" if self.decorrelate != "none" else ""),
             f"bias         {self.bias_ratio:.4g} times that of fair bits",
             f"overlaps     mean square {self.overlap_ratio:.4g} times that of independent patterns",
-            f"crosstalk    variance {self.crosstalk_ratio:.4g} times the predicted one, mean {self.crosstalk_mean:.3g} deviations",
+            f"crosstalk    variance {self.crosstalk_ratio:.4g} times the predicted one, mean "
+            f"{self.crosstalk_mean:.3g} deviations",
             f"recall       m: {_curve(self.measured)} measured on {self.cues} cues",
             f"             m: {_curve(self.predicted)} predicted",
-            f"exact        {100 * self.exact_recalls:.4g} % of the cues end in their pattern, {100 * self.cycles:.3g} % in 2-cycles",
+            f"exact        {100 * self.exact_recalls:.4g} % of the cues end in their pattern, "
+            f"{100 * self.cycles:.3g} % in 2-cycles",
             f"verdict      {verdict} (crosstalk ratio {self.crosstalk_ratio:.4g})",
         ]
         lines += [f"             {reason}" for reason in self.reasons]
@@ -339,6 +343,7 @@ def audit(
         signs, method = None if signs is None else learned.apply(signs), decorrelate
     rng = np.random.default_rng(seed)
     chosen = rng.choice(len(stored), size=min(sample, len(stored)), replace=False)
+    meant: Any
     chosen_signs = np.concatenate([stored.signs(one, one + 1) for one in chosen])
     if signs is None:
         signs, meant = corrupt(chosen_signs, flips=round(corruption * stored.bits), rng=rng), chosen
@@ -416,7 +421,9 @@ def _follow(
     """Mean m(t) of the cues, and the shares of exact recalls and of 2-cycles."""
     from assay.memory.dynamics import STATES_AT_ONCE, run_dynamics
 
-    dynamics = Dynamics(kind=memory.kind, order=memory.order, max_sweeps=max(sweeps, memory.max_sweeps), threads=memory._threads())
+    dynamics = Dynamics(
+        kind=memory.kind, order=memory.order, max_sweeps=max(sweeps, memory.max_sweeps), threads=memory._threads()
+    )
     total, exact, cycles = np.zeros(sweeps + 1), 0, 0
     for first in range(0, len(signs), STATES_AT_ONCE):
         part = slice(first, first + STATES_AT_ONCE)

@@ -1,4 +1,6 @@
-"""Pictures: recall against theory, basins against load, images before and after. Made by matplotlib without a display."""
+"""Pictures: recall against theory, basins against load, images before and after. Made by matplotlib without a
+display.
+"""
 
 from __future__ import annotations
 
@@ -115,9 +117,7 @@ def plot_basins(
     return figure
 
 
-def plot_images(
-    rows: Mapping[str, ArrayLike], shape: tuple[int, int], *, columns: int = 10, title: str = ""
-) -> Figure:
+def plot_images(rows: Mapping[str, ArrayLike], shape: tuple[int, int], *, columns: int = 10, title: str = "") -> Figure:
     """Draw bits as images, a labelled row each: cues, what was recalled, what was stored.
 
     Parameters
@@ -155,7 +155,7 @@ def _grey(bits: NDArray[Any]) -> NDArray[np.float64]:
     return (values + 1) / 2 if (values < 0).any() else values
 
 
-def _figure(width: float, height: float) -> tuple[Any, Any]:
+def _figure(width: float, height: float) -> tuple[Figure, Any]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")

@@ -1,6 +1,8 @@
-"""More patterns than one machine holds: each process keeps a shard, and a sweep costs one all-reduce of units times states.
+"""More patterns than one machine holds: each process keeps a shard, and a sweep costs one all-reduce of units times
+states.
 
-The traffic doesn't depend on the number of patterns. Votes are integers, so that any number of processes gives the same bits.
+The traffic doesn't depend on the number of patterns. Votes are integers, so that any number of processes gives the
+same bits.
 """
 
 from __future__ import annotations
@@ -77,12 +79,18 @@ class ShardedMemory:
         shapes[rank] = signs.shape
         shapes = self._reduce(shapes)
         if len(set(shapes[:, 1].tolist())) != 1:
-            raise InputError(f"shards have {', '.join(map(str, shapes[:, 1].tolist()))} bits", expected="the same width in all")
+            raise InputError(
+                f"shards have {', '.join(map(str, shapes[:, 1].tolist()))} bits", expected="the same width in all"
+            )
         self.n_patterns, self.first = int(shapes[:, 0].sum()), int(shapes[:rank, 0].sum())
         self._rank, self._world = rank, world
-        tables = field_tables(self.kind, self.order, bits=signs.shape[1], known=signs.shape[1], patterns=self.n_patterns)
+        tables = field_tables(
+            self.kind, self.order, bits=signs.shape[1], known=signs.shape[1], patterns=self.n_patterns
+        )
         if not tables.exact:
-            raise InputError(f"order {order} with {self.n_patterns} patterns of {signs.shape[1]} bits", expected="votes below 2**53")
+            raise InputError(
+                f"order {order} with {self.n_patterns} patterns of {signs.shape[1]} bits", expected="votes below 2**53"
+            )
 
     def recall(self, cues: ArrayLike) -> RecallResult:
         """Recall in parallel updates; every process gives the same cues and gets the same answer.
@@ -110,7 +118,9 @@ class ShardedMemory:
             new = decide(self._votes(now), now, dynamics, 1.0, None)
             states[active] = new
             still = (new == now).all(axis=1)
-            alternating = np.zeros(len(active), dtype=np.bool_) if before is None else ~still & (new == before).all(axis=1)
+            alternating = (
+                np.zeros(len(active), dtype=np.bool_) if before is None else ~still & (new == before).all(axis=1)
+            )
             converged[active[still]], sweeps[active[still]] = True, sweep - 1
             cycle[active[alternating]], sweeps[active[alternating]] = 2, sweep
             going = ~still & ~alternating

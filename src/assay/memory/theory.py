@@ -1,7 +1,9 @@
-"""What a memory will do, before it is run: recall curves, capacities, basins, convergence times in the limit of many bits.
+"""What a memory will do, before it is run: recall curves, capacities, basins, convergence times in the limit of many
+bits.
 
-Loads are normalised: ``alpha' = (2n-3)!! M / N**(n-1)`` for the kind ``krotov``, ``(n-1)! M / N**(n-1)`` for ``abbott``. Fields,
-noise and responses are in units of ``u = (1/N**p) sum xi y**p`` with p = n - 1; the paper's own u is n times as large.
+Loads are normalised: ``alpha' = (2n-3)!! M / N**(n-1)`` for the kind ``krotov``, ``(n-1)! M / N**(n-1)`` for
+``abbott``. Fields, noise and responses are in units of ``u = (1/N**p) sum xi y**p`` with p = n - 1; the paper's own u
+is n times as large.
 """
 
 from __future__ import annotations
@@ -157,7 +159,8 @@ def retrieval(
 def mean_field(order: int, load: float, m0: float, *, steps: int = 40) -> NDArray[np.float64]:
     """The recursion without self-interaction, ``m(t+1) = erf(m(t)**p / sqrt(2 alpha'))`` (Corollary 1).
 
-    Too pessimistic: it takes states for lost that the memory recalls. For n = 2 it also lacks the noise that recall adds.
+    Too pessimistic: it takes states for lost that the memory recalls. For n = 2 it also lacks the noise that recall
+    adds.
 
     Parameters
     ----------
@@ -224,7 +227,8 @@ def two_step(order: int, load: float, m0: float, *, kind: str = "krotov") -> dic
 
 
 def neurodynamics(load: float, m0: float, *, steps: int = 40) -> NDArray[np.float64]:
-    """Statistical neurodynamics of the classical model, n = 2 (Amari and Maginu 1988): noise from one sweep to the next.
+    """Statistical neurodynamics of the classical model, n = 2 (Amari and Maginu 1988): noise from one sweep to the
+    next.
 
     Parameters
     ----------
@@ -272,8 +276,8 @@ def capacity(
         n; at least 3 for ``"1rsb"``.
     method : str
         ``"rs"`` and ``"1rsb"``: equilibrium, by replica theory without and with one step of symmetry breaking.
-        ``"dynamic"``: the largest load at which a pattern still has the overlap `overlap` after `horizon` sweeps. It exceeds
-        the others because decay is slow, and depends on the horizon: it isn't *the* capacity.
+        ``"dynamic"``: the largest load at which a pattern still has the overlap `overlap` after `horizon` sweeps. It
+        exceeds the others because decay is slow, and depends on the horizon: it isn't *the* capacity.
     kind : str
         ``"krotov"`` or ``"abbott"``.
     horizon, overlap, paths, seed
