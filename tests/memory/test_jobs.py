@@ -101,11 +101,8 @@ def test_erased_bits_in_text_and_by_a_mask(capsys):
 
 def test_streams_of_text(run):
     Path("p.txt").write_text(text(BITS))
-    done = run(
-        "sh",
-        "-c",
-        "assay memory store - -o codes.dam --order 4 --quiet < p.txt && head -3 p.txt | assay memory recall codes.dam - -o -",
-    )
+    store = "assay memory store - -o codes.dam --order 4 --quiet < p.txt"
+    done = run("sh", "-c", f"{store} && head -3 p.txt | assay memory recall codes.dam - -o -")
     assert done.returncode == 0, done.stderr
     assert done.stdout == text(BITS[:3])
     assert "recalled     3 cues" in done.stderr
@@ -146,7 +143,7 @@ def test_predictions_as_text_and_json(capsys):
 
 
 def test_plan_capacity_and_basin(capsys):
-    plan = ["memory", "plan", "--bits", "256", "--patterns", "3000", "--corruption", "0.1", "--paths", "1000", "--json"]
+    plan = ["memory", "plan", "--bits", "256", "--patterns", "3000", "--corruption", "0.1", "--paths", "500", "--json"]
     assert command(plan) == 0
     assert json.loads(capsys.readouterr().out)["recommended"] == 3
     assert command(["memory", "capacity", "--order", "3", "--bits", "1024", "--paths", "1000", "--horizon", "20"]) == 0
@@ -154,7 +151,7 @@ def test_plan_capacity_and_basin(capsys):
     assert "rs           alpha' = 0.2522, 88,146 patterns" in out
     assert "1rsb         alpha' = 0.2666" in out
     assert "after 20 sweeps" in out
-    basin = ["memory", "basin", "--load", "0.1", "--paths", "1000", "--horizon", "20", "--bits", "100"]
+    basin = ["memory", "basin", "--load", "0.1", "--paths", "500", "--horizon", "10", "--bits", "100"]
     assert command([*basin, "--plot", "b.png"]) == 0
     assert "flipped bits" in capsys.readouterr().out
     assert Path("b.png").exists()
@@ -233,7 +230,7 @@ def test_a_bad_file_is_one_line_and_status_two(name, capsys):
 
 BAD_ARGUMENTS = {
     "order": (["store", "p.npy", "-o", "a.dam", "--order", "1"], "order is 1"),
-    "order-word": (["store", "p.npy", "-o", "a.dam", "--order", "2.5"], "2.5"),
+    "order-word": (["store", "p.npy", "-o", "a.dam", "--order", "2.5"], "order is '2.5'"),
     "kind": (["store", "p.npy", "-o", "a.dam", "--kind", "magic"], "magic"),
     "abbott": (
         ["store", "narrow.npy", "-o", "a.dam", "--kind", "abbott", "--order", "4"],

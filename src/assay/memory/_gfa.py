@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
+from threadpoolctl import ThreadpoolController
 
 from assay.core.errors import InputError
 from assay.memory.interactions import THEORY_KINDS, double_factorial, load_factor, require_kind, require_order
@@ -139,6 +140,37 @@ def solve(
     order = require_order(order)
     require_kind(kind, among=THEORY_KINDS)
     require_parameters(load=load, m0=m0, steps=steps, paths=paths, temperature=temperature)
+    # The matrices are as small as the time is short: threads would only wait for each other, and change the last bits.
+    with _thread_pools().limit(limits=1, user_api="blas"):
+        return _solve(
+            order,
+            load,
+            m0,
+            steps=steps,
+            kind=kind,
+            paths=paths,
+            self_interaction=self_interaction,
+            temperature=temperature,
+            seed=seed,
+            cutoff=cutoff,
+            progress=progress,
+        )
+
+
+def _solve(
+    order: int,
+    load: float,
+    m0: float,
+    *,
+    steps: int,
+    kind: str,
+    paths: int,
+    self_interaction: bool,
+    temperature: float,
+    seed: int,
+    cutoff: float,
+    progress: Callable[[int, int], None] | None,
+) -> RetrievalCurve:
     power, alpha = order - 1, load / load_factor(order, kind)
     sample = _Paths(paths, steps, m0, temperature=temperature, seed=seed)
     m, noise = np.zeros(steps + 1), np.zeros(steps)
@@ -165,6 +197,11 @@ def solve(
         C[t, :t] = C[:t, t] = C[last, :t] if t <= last else np.where(np.arange(t) >= last, 1.0, C[last, :t])
     away = np.flatnonzero(np.abs(m - m[-1]) > CONVERGED)
     return RetrievalCurve(m, C, G, noise, int(away[-1]) + 1 if len(away) else 0)
+
+
+@cache
+def _thread_pools() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 def require_parameters(*, load: float, m0: float, steps: int, paths: int = 1, temperature: float = 0.0) -> None:

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
@@ -32,6 +32,18 @@ app = App(
 STREAM = "-"
 File: TypeAlias = Annotated[str, Parameter(allow_leading_hyphen=True)]
 OutFile: TypeAlias = Annotated[str | None, Parameter(alias="-o", allow_leading_hyphen=True)]
+
+
+def _whole_number(_type: Any, tokens: Sequence[Any]) -> int:
+    """The whole number that a word is; a fraction is refused and not rounded."""
+    text = tokens[0].value
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(f"{tokens[0].keyword or 'a number'} is '{text}'", expected="an integer") from None
+
+
+WholeNumber: TypeAlias = Annotated[int, Parameter(converter=_whole_number)]
 Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 KindName: TypeAlias = Literal["krotov", "abbott", "exact", "rectified", "exp", "softmax"]
 TheoryKind: TypeAlias = Literal["krotov", "abbott"]
@@ -85,7 +97,7 @@ def store(
     /,
     *,
     out: Annotated[str, Parameter(alias="-o")],
-    order: int = 3,
+    order: WholeNumber = 3,
     kind: KindName = "krotov",
     update: Literal["parallel", "asynchronous"] = "parallel",
     max_sweeps: int = 100,
@@ -95,7 +107,7 @@ def store(
     decorrelate: Literal["none", "drop", "project"] = "none",
     projected_bits: int | None = None,
     packed: Flag = False,
-    bits: int | None = None,
+    bits: WholeNumber | None = None,
     seed: int = 0,
     reading: Reading = AS_FILE,
     reporting: Reporting = AS_USUAL,
@@ -304,10 +316,10 @@ def recall(
 @app.command
 def predict(
     *,
-    order: int = 3,
+    order: WholeNumber = 3,
     corruption: float,
-    bits: int | None = None,
-    patterns: int | None = None,
+    bits: WholeNumber | None = None,
+    patterns: WholeNumber | None = None,
     load: float | None = None,
     kind: TheoryKind = "krotov",
     sweeps: int = 40,
@@ -403,8 +415,8 @@ def predict(
 @app.command
 def plan(
     *,
-    bits: int,
-    patterns: int,
+    bits: WholeNumber,
+    patterns: WholeNumber,
     corruption: float,
     error: float = 0.01,
     kind: TheoryKind = "krotov",
@@ -460,8 +472,8 @@ def plan(
 @app.command
 def capacity(
     *,
-    order: int = 3,
-    bits: int | None = None,
+    order: WholeNumber = 3,
+    bits: WholeNumber | None = None,
     kind: TheoryKind = "krotov",
     horizon: int = 100,
     overlap: float = 0.8,
@@ -521,9 +533,9 @@ def capacity(
 @app.command
 def basin(
     *,
-    order: int = 3,
-    bits: int | None = None,
-    patterns: int | None = None,
+    order: WholeNumber = 3,
+    bits: WholeNumber | None = None,
+    patterns: WholeNumber | None = None,
     load: float | None = None,
     kind: TheoryKind = "krotov",
     horizon: int = 40,
