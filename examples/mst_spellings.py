@@ -16,7 +16,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def misspelt(word: str, *, rng: random.Random) -> str:
-    """The word with one letter changed, left out or doubled."""
+    """The word with one letter changed, left out or doubled, but never the first."""
     place = rng.randrange(1, len(word))
     replacement = rng.choice(["", 2 * word[place], rng.choice(LETTERS)])
     return word[:place] + replacement + word[place + 1 :]
@@ -24,8 +24,8 @@ def misspelt(word: str, *, rng: random.Random) -> str:
 
 def main() -> None:
     rng = random.Random(0)
-    words = PLACES + [misspelt(rng.choice(PLACES), rng=rng) for _ in range(2992)]
-    rng.shuffle(words)
+    typed = {misspelt(misspelt(rng.choice(PLACES), rng=rng), rng=rng) for _ in range(4000)}
+    words = sorted(typed | set(PLACES))
 
     tree = MetricMST(metric="levenshtein", algorithm="mfc", random_state=0, progress=False).fit(words)
     calls, pairs = sum(tree.n_distance_calls_.values()), len(words) * (len(words) - 1) // 2

@@ -50,8 +50,8 @@ def run(tmp_path: Path) -> Run:
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Let a test that is marked `serial` run alone, whichever worker it is on.
 
-    All tests pass through one door, which an ordinary test leaves open behind itself. A serial test keeps it shut until it
-    is done, and starts when those that are inside have ended.
+    All tests pass through one door, which an ordinary test leaves open behind itself. A serial test keeps it shut until
+    it is done, and starts when those that are inside have ended.
     """
     cache = getattr(item.config, "cache", None)
     if cache is None:

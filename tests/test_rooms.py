@@ -19,6 +19,17 @@ from assay.core.study import load_study
 CARDS = [card for card in load_cards().values() if card.package.startswith("assay.")]
 IDS = [card.name for card in CARDS]
 HEAVY = ("torch", "pandas", "ray", "dask", "numba", "sklearn", "matplotlib", "tensorflow")
+PARTS = [
+    "The job",
+    "An example",
+    "The method",
+    "Options",
+    "What it costs",
+    "What the study found",
+    "Limits",
+    "Source",
+]
+STATEMENTS = ["import assay", "import assay.cli", "from assay.cli import run; run(['--help'])"]
 
 every_method = pytest.mark.parametrize("card", CARDS, ids=IDS)
 
@@ -28,7 +39,7 @@ def test_every_folder_with_a_card_is_an_installed_method(root: Path) -> None:
     assert folders == {card.name for card in CARDS}
 
 
-@pytest.mark.parametrize("check", [name for name in CHECKS])
+@pytest.mark.parametrize("check", list(CHECKS))
 @every_method
 def test_method(card: Card, check: str) -> None:
     faults = list(CHECKS[check](card))
@@ -64,6 +75,7 @@ def test_the_page_has_the_parts_that_a_reader_looks_for(card: Card, root: Path) 
 
 @every_method
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_extra_is_enough_for_every_public_name(card: Card, root: Path, tmp_path: Path) -> None:
     """In an empty environment, with the versions of constraints.txt."""
     venv.create(tmp_path / "empty", with_pip=True)
@@ -80,10 +92,8 @@ def test_the_extra_is_enough_for_every_public_name(card: Card, root: Path, tmp_p
     "statement", ["import assay", "import assay.cli", "from assay.cli import run; run(['--help'])"]
 )
 def test_nothing_heavy_and_no_method_is_imported_before_it_is_asked_for(statement: str) -> None:
-    packages = [card.package for card in CARDS]
-    code = (
-        f"{statement}\nimport sys\nprint('loaded:', *(name for name in {[*HEAVY, *packages]} if name in sys.modules))"
-    )
+    names = [*HEAVY, *(card.package for card in CARDS)]
+    code = f"{statement}\nimport sys\nprint('loaded:', *(name for name in {names} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "loaded:"
 

@@ -239,10 +239,12 @@ def test_the_summary_for_people_says_how_good_the_tree_is(capsys: pytest.Capture
     assert mst("tree", "x.csv", "-o", "t.csv", "--algorithm", "mfc") == 0
     out = capsys.readouterr().out
     assert "59 edges over 60 points, euclidean weight" in out
-    assert "times the minimum spanning tree (99 % confidence" in out
-    assert "times the best one of its forest" in out
+    assert "times the minimum spanning tree (certain: every point was compared with all)" in out
+    assert "times the best completion of the first forest" in out
     assert "of all 1,770 pairs" in out
     assert out.endswith("wrote        t.csv\n")
+    assert mst("tree", "x.csv", "--algorithm", "mfc", "--certify", "30", "-o", "s.csv") == 0
+    assert "times the minimum spanning tree (99 % confidence, 30 points sampled)" in capsys.readouterr().out
     assert mst("tree", "x.csv", "-o", "e.csv", "--algorithm", "exact") == 0
     assert "exact: this is a minimum spanning tree" in capsys.readouterr().out
 
@@ -262,6 +264,9 @@ def test_one_point_two_points_and_equal_points_have_trees(capsys: pytest.Capture
         assert (summary["points"], summary["weight"]) == (len(rows), weight)
         assert read_tree(f"{name}.parquet").n_points == len(rows)
         assert mst("check", f"{name}.csv", f"{name}.parquet") == 0
+        assert mst("cut", f"{name}.parquet", "-k", "1") == 0
+        assert mst("plot", "tree", f"{name}.parquet", "-o", f"{name}.png") == 0
+        assert mst("plot", "budget", f"{name}.csv", "-o", f"{name}.svg") == 0
         capsys.readouterr()
 
 
@@ -453,6 +458,14 @@ REFUSALS: dict[str, tuple[Callable[[], list[str]], str]] = {
     "confidence": (lambda: ["tree", write_csv("x.csv"), "--confidence", "1.5"], "confidence is 1.5"),
     "choice": (lambda: ["tree", write_csv("x.csv"), "--allocation", "best"], "best"),
     "output exists": (lambda: ["tree", write_csv("x.csv"), "-o", fresh("t.csv", "old")], "t.csv: exists already"),
+    "output is the input": (
+        lambda: ["tree", write_csv("x.csv"), "-o", "./x.csv", "--force"],
+        "x.csv: is also an input",
+    ),
+    "labels over the tree": (
+        lambda: ["cut", exact_tree("t.csv"), "-k", "2", "-o", "t.csv", "--force"],
+        "t.csv: is also an input",
+    ),
     "output folder": (lambda: ["tree", write_csv("x.csv"), "-o", "no/t.csv"], "the folder no doesn't exist"),
     "output ending": (lambda: ["tree", write_csv("x.csv"), "-o", "t.xml"], "t.xml: unknown ending '.xml'"),
     "two streams": (lambda: ["tree", write_csv("x.csv"), "-o", "-", "--json"], "both write to standard output"),

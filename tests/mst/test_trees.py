@@ -200,6 +200,7 @@ BAD_TREES = {
     "archive": (given_bytes("t.npz", b"PK half"), "damaged"),
     "table": (given_bytes("t.parquet", b"PAR1 half"), "damaged"),
     "xml": (given_bytes("t.graphml", b"<graphml><node"), "damaged"),
+    "no id": (given_bytes("t.graphml", b"<g><node/></g>"), "damaged: 'id'"),
     "node": (given_bytes("t.graphml", b'<g><node id="a"/><edge source="a" target="b"/></g>'), "names the node 'b'"),
 }
 

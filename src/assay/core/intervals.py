@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,8 +25,8 @@ __all__ = ["BOOTSTRAP_FROM", "CONFIDENCE", "Interval", "locate", "violation_boun
 
 CONFIDENCE = 0.95
 BOOTSTRAP_FROM = 50
+STRATUM_FROM = 10
 RESAMPLES = 4999
-_P_STEPS = 30
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,6 @@ def violation_p(violations: int, n: int, *, rate: float) -> float:
 
 
 def _exact(values: Values, groups: tuple[Values, ...]) -> Interval:
-    from scipy.stats import binom
-
     n = len(values)
     if n == 0:
         return Interval(math.nan, math.nan, math.nan, 0.0, -math.inf, math.inf, 0, "median", "none")
@@ -128,7 +126,7 @@ def _exact(values: Values, groups: tuple[Values, ...]) -> Interval:
         estimate=float(np.median(values)),
         low=float(values[reached - 1]),
         high=float(values[n - reached]),
-        confidence=float(1 - 2 * binom.cdf(reached - 1, n, 0.5)),
+        confidence=_between_ranks(n, reached),
         lower=float(values[one_sided - 1]) if one_sided else -math.inf,
         upper=float(values[n - one_sided]) if one_sided else math.inf,
         n=n,
@@ -138,6 +136,7 @@ def _exact(values: Values, groups: tuple[Values, ...]) -> Interval:
     )
 
 
+@cache
 def _rank(n: int, tail: float) -> int:
     """The largest k with P(Binomial(n, 1/2) < k) <= tail: how many values may lie beyond a bound on the median."""
     from scipy.stats import binom
@@ -145,22 +144,37 @@ def _rank(n: int, tail: float) -> int:
     return int(np.count_nonzero(binom.cdf(np.arange(n // 2), n, 0.5) <= tail))
 
 
+@cache
+def _between_ranks(n: int, k: int) -> float:
+    """The confidence that the median lies between the k-th smallest and the k-th largest of n values."""
+    from scipy.stats import binom
+
+    return float(1 - 2 * binom.cdf(k - 1, n, 0.5))
+
+
 def _bootstrap(values: Values, groups: tuple[Values, ...]) -> Interval:
     mean = float(values.mean())
     if values[0] == values[-1]:
         low = high = mean
     else:
-        low, high = _bca(_strata(groups), CONFIDENCE).confidence_interval
+        low, high = _bca(_strata(groups)).confidence_interval
     return Interval(
         mean, float(low), float(high), CONFIDENCE, float(low), float(high), len(values), "mean", "BCa bootstrap", groups
     )
 
 
 def _strata(groups: tuple[Values, ...]) -> tuple[Values, ...]:
-    """The cases, where each has values enough to be resampled alone; otherwise all values together."""
-    if min(map(len, groups)) >= 2:
-        return groups
-    return (np.concatenate(groups),)
+    """The cases, where each has `STRATUM_FROM` values to be resampled alone; otherwise all values together.
+
+    The latter gives a wider interval when cases differ.
+
+    Deviations from a stratum's mean are stretched by sqrt(n / (n - 1)), since resampling few values understates their
+    variance by that factor squared (Davison and Hinkley 1997, section 3.2).
+    """
+    chosen = groups if min(map(len, groups)) >= STRATUM_FROM else (np.concatenate(groups),)
+    return tuple(
+        sample.mean() + (sample - sample.mean()) * math.sqrt(len(sample) / (len(sample) - 1)) for sample in chosen
+    )
 
 
 def _mean(*samples: Values, axis: int = -1) -> Values:
@@ -168,15 +182,14 @@ def _mean(*samples: Values, axis: int = -1) -> Values:
     return np.asarray(total / sum(sample.shape[axis] for sample in samples))
 
 
-def _bca(strata: tuple[Values, ...], confidence: float, *, earlier: Any = None) -> Any:
+def _bca(strata: tuple[Values, ...]) -> Any:
     from scipy.stats import bootstrap
 
     return bootstrap(
         strata,
-        partial(_mean),
-        n_resamples=0 if earlier is not None else RESAMPLES,
-        bootstrap_result=earlier,
-        confidence_level=confidence,
+        _mean,
+        n_resamples=RESAMPLES,
+        confidence_level=CONFIDENCE,
         method="BCa",
         rng=np.random.default_rng(0),
         vectorized=True,
@@ -184,19 +197,32 @@ def _bca(strata: tuple[Values, ...], confidence: float, *, earlier: Any = None) 
 
 
 def _bootstrap_p_below(groups: tuple[Values, ...], threshold: float) -> float:
-    """The smallest one-sided level at which the upper BCa end lies below `threshold`, by bisection."""
+    """The one-sided level at which the upper BCa end is `threshold` (Efron 1987, solved for the level)."""
+    from scipy.stats import norm
+
     values = np.concatenate(groups)
     if values.min() == values.max():
         return 0.0 if values[0] < threshold else 1.0
     strata = _strata(groups)
-    result = _bca(strata, CONFIDENCE)
-    if values.mean() >= threshold:
-        return 1.0
-    below, above = 0.0, 0.5
-    for _ in range(_P_STEPS):
-        level = (below + above) / 2
-        if _bca(strata, 1 - 2 * level, earlier=result).confidence_interval.high < threshold:
-            above = level
-        else:
-            below = level
-    return max(above, 1 / (RESAMPLES + 1))
+    resampled = _bca(strata).bootstrap_distribution
+    least = 1 / (len(resampled) + 1)
+    bias = norm.ppf(np.clip(_share_below(resampled, float(values.mean())), least, 1 - least))
+    reach = norm.ppf(np.clip(_share_below(resampled, threshold), least, 1 - least)) - bias
+    return float(np.clip(norm.sf(reach / (1 + _acceleration(strata) * reach) - bias), least, 1.0))
+
+
+def _share_below(values: Values, threshold: float) -> float:
+    """The share of values below a threshold, those equal to it counted half."""
+    return float(np.mean(values < threshold) + np.mean(values <= threshold)) / 2
+
+
+def _acceleration(strata: tuple[Values, ...]) -> float:
+    """The acceleration of the mean from the jackknife within strata (Efron and Tibshirani 1993, equation 15.36)."""
+    total = sum(map(len, strata))
+    cubes = squares = 0.0
+    for sample in strata:
+        n = len(sample)
+        influence = (n - 1) / (total - 1) * (sample - sample.mean())
+        cubes += float((influence**3).sum()) / n**3
+        squares += float((influence**2).sum()) / n**2
+    return float(cubes / (6 * squares**1.5))

@@ -16,13 +16,14 @@ import importlib
 import importlib.metadata
 import inspect
 import os
+import re
 import shlex
 import subprocess
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -143,6 +144,9 @@ def docstrings(card: Card) -> Iterator[str]:
     for name, value in _public(card):
         path = f"{card.package}.{name}"
         rules = DOCUMENTED - {"EX01"} if _needs_no_example(value) else DOCUMENTED
+        if is_dataclass(value):
+            rules = rules - {"PR01"}
+            yield from (f"{name}: the field {field} isn't documented" for field in _undocumented_fields(value))
         yield from _complaints(validate, path, name, rules)
         if inspect.isclass(value):
             for method in _own_methods(value):
@@ -399,6 +403,13 @@ def _needs_no_example(value: Any) -> bool:
     if not inspect.isclass(value):
         return not inspect.isfunction(value)
     return issubclass(value, BaseException) or inspect.isabstract(value) or is_dataclass(value)
+
+
+def _undocumented_fields(value: Any) -> list[str]:
+    """The fields of a dataclass that its docstring names neither as parameters nor as attributes."""
+    listed = re.findall(r"^ *(\w+(?:, \w+)*)(?: :.*)?$", inspect.getdoc(value) or "", re.MULTILINE)
+    documented = {name for names in listed for name in names.split(", ")}
+    return [field.name for field in fields(value) if not field.name.startswith("_") and field.name not in documented]
 
 
 def _complaints(validate: Callable[..., Any], path: str, label: str, rules: frozenset[str]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Hamming distance: in how many places two aligned sequences or codes differ.
 
-A sequence over an alphabet of A symbols is stored as ceil(log2 A) planes of bits, 64 places a word. Two sequences differ
-where any plane differs, so a distance is a few exclusive-ors and one population count for 64 places.
+A sequence over an alphabet of A symbols is stored as ceil(log2 A) planes of bits, 64 places a word. Two
+sequences differ where any plane differs, so a distance is a few exclusive-ors and one population count for 64 places.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _pairs(words, first, second, planes):  # type: ignore[no-untyped-def]
             differ = np.uint64(0)
             for at in range(start, start + planes):
                 differ |= words[first[a], at] ^ words[second[a], at]
-            total += _count_bits(differ)
+            total += _count_bits(differ)  # type: ignore[call-arg]
         out[a] = total
     return out
 
@@ -107,7 +107,7 @@ def _block(words, queries, targets, planes):  # type: ignore[no-untyped-def]
                 for at in range(width):
                     word, column = query[at], transposed[at]
                     for b in range(TILE):
-                        total[b] += _count_bits(word ^ column[b])
+                        total[b] += _count_bits(word ^ column[b])  # type: ignore[call-arg]
             else:
                 for begin in range(0, width, planes):
                     differ[:] = 0
@@ -116,7 +116,7 @@ def _block(words, queries, targets, planes):  # type: ignore[no-untyped-def]
                         for b in range(TILE):
                             differ[b] |= word ^ column[b]
                     for b in range(TILE):
-                        total[b] += _count_bits(differ[b])
+                        total[b] += _count_bits(differ[b])  # type: ignore[call-arg]
             line = out[a, start : start + length]
             for b in range(length):
                 line[b] = total[b]
@@ -128,7 +128,8 @@ def packed_words(X: Any) -> NDArray[np.uint64]:
     array = np.asarray(X)
     if array.ndim != 2 or array.dtype not in (np.uint8, np.uint64) or array.shape[1] == 0:
         raise InputError(
-            f"packed codes have dtype {array.dtype} and shape {array.shape}", expected="uint8 or uint64, shape (n, words)"
+            f"packed codes have dtype {array.dtype} and shape {array.shape}",
+            expected="uint8 or uint64, shape (n, words)",
         )
     if array.dtype == np.uint64:
         return np.ascontiguousarray(array)
@@ -152,10 +153,8 @@ def symbol_planes(X: Any) -> tuple[NDArray[np.uint64], int]:
     """
     if hasattr(X, "to_pylist"):
         X = X.to_pylist()
-    if isinstance(X, np.ndarray) and X.dtype.kind in "biufUS" and X.ndim == 2:
-        array = X
-    else:
-        array = _aligned_symbols(list(X))
+    plain = isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "biufUS"
+    array = X if plain else _aligned_symbols(list(X))
     if array.dtype.kind == "f" and np.isnan(array).any():
         raise InputError(f"X holds NaN (row {int(np.argmax(np.isnan(array).any(axis=1)))}, counted from 0)")
     if array.dtype.kind == "b":
@@ -170,7 +169,9 @@ def _aligned_symbols(sequences: list[Any]) -> NDArray[Any]:
         raise InputError("X is empty", expected="at least one sequence")
     for at, sequence in enumerate(sequences):
         if not hasattr(sequence, "__len__"):
-            raise InputError(f"X[{at}] is a {type(sequence).__name__}", expected="a string or sequence for metric='hamming'")
+            raise InputError(
+                f"X[{at}] is a {type(sequence).__name__}", expected="a string or sequence for metric='hamming'"
+            )
     length = len(sequences[0])
     for at, sequence in enumerate(sequences):
         if len(sequence) != length:
@@ -182,7 +183,11 @@ def _aligned_symbols(sequences: list[Any]) -> NDArray[Any]:
         return np.zeros((len(sequences), 1), dtype=np.uint8)
     if all(isinstance(sequence, str) for sequence in sequences):
         joined = "".join(sequences)
-        raw = np.frombuffer(joined.encode("ascii"), np.uint8) if joined.isascii() else np.frombuffer(joined.encode("utf-32-le"), np.uint32)
+        raw = (
+            np.frombuffer(joined.encode("ascii"), np.uint8)
+            if joined.isascii()
+            else np.frombuffer(joined.encode("utf-32-le"), np.uint32)
+        )
         return raw.reshape(len(sequences), length)
     if all(isinstance(sequence, bytes) for sequence in sequences):
         return np.frombuffer(b"".join(sequences), np.uint8).reshape(len(sequences), length)

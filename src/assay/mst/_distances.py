@@ -21,6 +21,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
 __all__ = [
     "ABSOLUTE",
@@ -150,7 +151,9 @@ def _tile(kind: int, height: int, *, root: bool = False) -> Any:
     ``panels[origin]``, and writes row r of its sums (or their square roots) to ``out[place + r * stride]`` and on.
     """
 
-    def typed(context: Any, queries: Any, first: Any, panels: Any, origin: Any, dims: Any, out: Any, place: Any, stride: Any) -> Any:
+    def typed(
+        context: Any, queries: Any, first: Any, panels: Any, origin: Any, dims: Any, out: Any, place: Any, stride: Any
+    ) -> Any:
         integer = types.int64
         signature = types.void(queries, integer, panels, integer, integer, out, integer, integer)
         return signature, _tile_code(kind, height, root)
@@ -166,7 +169,9 @@ _maximum_tile, _maximum_row = _tile(MAXIMUM, HEIGHT), _tile(MAXIMUM, 1)
 
 
 @intrinsic
-def _pack_square(context: Any, flat: Any, starts: Any, column: Any, factors: Any, shift: Any, k: Any, packed: Any, place: Any) -> Any:
+def _pack_square(
+    context: Any, flat: Any, starts: Any, column: Any, factors: Any, shift: Any, k: Any, packed: Any, place: Any
+) -> Any:
     """Transpose 8 coordinates from k on of the 8 rows that start at ``flat[starts[column]]`` and on into a panel."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -222,10 +227,22 @@ def _finish(total: float, p: float, finish: int) -> float:
     if finish == SQRT:
         return math.sqrt(total)
     if finish == ROOT:
-        return total ** (1.0 / p)
+        return total ** (1.0 / p)  # type: ignore[no-any-return]
     if finish == ANGLE:
         return 2.0 * math.asin(min(1.0, 0.5 * math.sqrt(total)))
     return total
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _power(base: float, p: float) -> float:
+    # The exponents that people use are small multiples of a half; a general power takes ten times as long.
+    if p == 1.5:
+        return base * math.sqrt(base)
+    if p == 3.0:
+        return base * base * base
+    if p == 4.0:
+        return (base * base) * (base * base)
+    return base**p  # type: ignore[no-any-return]
 
 
 @njit(cache=True, nogil=True)
@@ -235,14 +252,14 @@ def _direct(X, i, j, scale, kind, p):  # type: ignore[no-untyped-def]
     total = 0.0
     for k in range(X.shape[1]):
         difference = np.float64(X[i, k]) * a - np.float64(X[j, k]) * b
-        if kind == DOT or kind == SQUARED:
-            total = _fma(difference, difference, total)
+        if kind == SQUARED:
+            total = _fma(difference, difference, total)  # type: ignore[call-arg]
         elif kind == ABSOLUTE:
             total += abs(difference)
         elif kind == MAXIMUM:
             total = max(total, abs(difference))
         else:
-            total += abs(difference) ** p
+            total += _power(abs(difference), p)
     return total
 
 
@@ -264,17 +281,9 @@ def centred_squares(X, shift, scale):  # type: ignore[no-untyped-def]
         total = 0.0
         for k in range(X.shape[1]):
             value = (np.float64(X[i, k]) - shift[k]) * factor
-            total = _fma(value, value, total)
+            total = _fma(value, value, total)  # type: ignore[call-arg]
         out[i] = total
     return out
-
-
-@njit(cache=True, nogil=True)
-def _aligned(size: int):  # type: ignore[no-untyped-def]
-    """Return an array that starts on a cache line: a register that straddles two costs two loads."""
-    memory = np.empty(size + LANES)
-    ahead = (-memory.ctypes.data // 8) % LANES
-    return memory[ahead : ahead + size]
 
 
 @njit(cache=True, nogil=True)
@@ -303,7 +312,7 @@ def _pack_panels(X, index, shift, scale, packed):  # type: ignore[no-untyped-def
         origin = start * dims
         for k in range(0, whole, LANES):
             for c in range(0, WIDTH, LANES):
-                _pack_square(flat, starts, c, factors, shift, k, packed, origin + k * WIDTH)
+                _pack_square(flat, starts, c, factors, shift, k, packed, origin + k * WIDTH)  # type: ignore[call-arg]
         for k in range(whole, dims):
             for c in range(WIDTH):
                 packed[origin + k * WIDTH + c] = (np.float64(flat[starts[c] + k]) - shift[k]) * factors[c]
@@ -316,7 +325,7 @@ def _power_tile(queries, first, height, panels, origin, dims, p, out, place, str
             total = 0.0
             for k in range(dims):
                 difference = queries[(first + row) * dims + k] - panels[origin + k * WIDTH + column]
-                total += abs(difference) ** p
+                total += _power(abs(difference), p)
             out[place + row * stride + column] = total
 
 
@@ -348,73 +357,131 @@ def _tile_into(queries, first, height, panels, origin, dims, kind, p, finish, ou
 
 
 @njit(cache=True, nogil=True)
-def _expand(X, queries, targets, squares, scale, p, part):  # type: ignore[no-untyped-def]
-    """Turn inner products into squared distances, in place; those that cancelled are computed directly."""
-    target_squares = squares[targets]
-    for a in range(len(queries)):
-        own = squares[queries[a]]
-        line = part[a]
-        cancelled = 0
-        for b in range(len(targets)):
-            both = own + target_squares[b]
-            total = both - 2.0 * line[b]
-            cancelled += total < CANCELLATION * both
-            line[b] = total
-        if cancelled:
-            for b in range(len(targets)):
-                if line[b] < CANCELLATION * (own + target_squares[b]):
-                    line[b] = _direct(X, queries[a], targets[b], scale, SQUARED, p)
+def _tiles(packed_rows, packed_panels, dims, kind, p, finish, out, row, rows, column, columns):  # type: ignore[no-untyped-def]
+    """Write the distances of packed rows and panels into ``out[row : row + rows, column : column + columns]``."""
+    flat = out.reshape(-1)
+    stride = out.shape[1]
+    band_rows = HEIGHT * max(8, BUFFER // (4 * HEIGHT * dims))
+    edge = np.empty(HEIGHT * WIDTH)
+    for band in range(0, rows, band_rows):
+        band_end = min(band + band_rows, rows)
+        for start in range(0, columns, WIDTH):
+            width = min(WIDTH, columns - start)
+            origin = start * dims
+            r = band
+            while r < band_end:
+                height = 1 if band_end - r <= LONE_ROWS else HEIGHT
+                place = (row + r) * stride + column + start
+                if band_end - r >= height and width == WIDTH:
+                    _tile_into(
+                        packed_rows, r, height, packed_panels, origin, dims, kind, p, finish, flat, place, stride
+                    )
+                else:
+                    _tile_into(packed_rows, r, height, packed_panels, origin, dims, kind, p, finish, edge, 0, WIDTH)
+                    for a in range(min(band_end - r, height)):
+                        for b in range(width):
+                            flat[place + a * stride + b] = edge[a * WIDTH + b]
+                r += height
 
 
 @njit(cache=True, nogil=True)
-def vector_block(X, queries, targets, shift, scale, squares, kind, p, finish):  # type: ignore[no-untyped-def]
-    """Return the distances from every query row to every target row of `X`, float64 (q, m).
+def _expand(inner, row_squares, column_squares):  # type: ignore[no-untyped-def]
+    """Turn inner products into squared distances, in place, and return the positions of those that cancelled."""
+    count = 0
+    for a in range(len(row_squares)):
+        for b in range(len(column_squares)):
+            both = row_squares[a] + column_squares[b]
+            total = both - 2.0 * inner[a, b]
+            count += total < CANCELLATION * both
+            inner[a, b] = total
+    where = np.empty((count, 2), dtype=np.int64)
+    if count:
+        at = 0
+        for a in range(len(row_squares)):
+            for b in range(len(column_squares)):
+                if inner[a, b] < CANCELLATION * (row_squares[a] + column_squares[b]):
+                    where[at, 0], where[at, 1] = a, b
+                    at += 1
+    return where
 
-    `shift` (d,) is subtracted from the rows and `scale` (n,), where it is not empty, multiplies them; `squares` (n,)
-    holds the squared norms that DOT needs. `kind` says how coordinates add up and `finish` what is made of the sum.
+
+@njit(cache=True, nogil=True)
+def _finish_all(flat, p, finish):  # type: ignore[no-untyped-def]
+    if finish == SQRT:
+        for at in range(flat.size):
+            flat[at] = math.sqrt(flat[at])
+    else:
+        for at in range(flat.size):
+            flat[at] = _finish(flat[at], p, finish)
+
+
+def _aligned(size: int) -> NDArray[np.float64]:
+    """Return an array that starts on a cache line: a register that straddles two costs two loads."""
+    memory = np.empty(size + LANES)
+    ahead = -(memory.ctypes.data // memory.itemsize) % LANES
+    return memory[ahead : ahead + size]
+
+
+def vector_block(
+    X: NDArray[Any],
+    queries: NDArray[np.int64],
+    targets: NDArray[np.int64],
+    *,
+    shift: NDArray[np.float64],
+    scale: NDArray[np.float64],
+    squares: NDArray[np.float64],
+    kind: int,
+    p: float,
+    finish: int,
+) -> NDArray[np.float64]:
+    """Return the distances from every query row to every target row.
+
+    Only the functions that read `X` are compiled for its type; the arithmetic works on packed float64 and is compiled
+    once.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n, d)
+        float32, float64 or uint8, in C order.
+    queries, targets : ndarray of int64, shapes (q,) and (m,)
+    shift : ndarray of float64, shape (d,)
+        Subtracted from the rows.
+    scale : ndarray of float64, shape (n,) or (0,)
+        Multiplies the rows, where it is not empty.
+    squares : ndarray of float64, shape (n,) or (0,)
+        Squared norms of the shifted and scaled rows, which DOT needs.
+    kind, finish : int
+        How coordinates add up, and what is made of the sum.
+    p : float
+        Exponent of POWER and ROOT.
+
+    Returns
+    -------
+    ndarray of float64, shape (q, m)
     """
     dims = X.shape[1]
     out = np.empty((len(queries), len(targets)))
     if not out.size:
         return out
-    flat = out.reshape(-1)
-    stride = len(targets)
     rows_at_once = min(len(queries), max(256, BUFFER // dims))
     columns_at_once = min(len(targets), max(64, BUFFER // dims))
     packed_rows = np.zeros((rows_at_once + HEIGHT) * dims)
     packed_panels = _aligned((columns_at_once + WIDTH) * dims)
-    band_rows = HEIGHT * max(8, BUFFER // (4 * HEIGHT * dims))
-    edge = np.empty(HEIGHT * WIDTH)
     for row in range(0, len(queries), rows_at_once):
         row_index = queries[row : row + rows_at_once]
         _pack_rows(X, row_index, shift, scale, packed_rows)
         for column in range(0, len(targets), columns_at_once):
             column_index = targets[column : column + columns_at_once]
             _pack_panels(X, column_index, shift, scale, packed_panels)
-            for band in range(0, len(row_index), band_rows):
-                band_end = min(band + band_rows, len(row_index))
-                for start in range(0, len(column_index), WIDTH):
-                    width = min(WIDTH, len(column_index) - start)
-                    origin = start * dims
-                    r = band
-                    while r < band_end:
-                        height = 1 if band_end - r <= LONE_ROWS else HEIGHT
-                        place = (row + r) * stride + column + start
-                        if band_end - r >= height and width == WIDTH:
-                            _tile_into(packed_rows, r, height, packed_panels, origin, dims, kind, p, finish, flat, place, stride)
-                        else:
-                            _tile_into(packed_rows, r, height, packed_panels, origin, dims, kind, p, finish, edge, 0, WIDTH)
-                            for a in range(min(band_end - r, height)):
-                                for b in range(width):
-                                    flat[place + a * stride + b] = edge[a * WIDTH + b]
-                        r += height
+            _tiles(
+                packed_rows, packed_panels, dims, kind, p, finish, out, row, len(row_index), column, len(column_index)
+            )
             if kind == DOT:
                 part = out[row : row + len(row_index), column : column + len(column_index)]
-                _expand(X, row_index, column_index, squares, scale, p, part)
-    if kind == DOT and finish == SQRT:
-        for at in range(flat.size):
-            flat[at] = math.sqrt(flat[at])
-    elif finish == ROOT or finish == ANGLE:
-        for at in range(flat.size):
-            flat[at] = _finish(flat[at], p, finish)
+                where = _expand(part, squares[row_index], squares[column_index])
+                if len(where):
+                    first, second = row_index[where[:, 0]], column_index[where[:, 1]]
+                    part[where[:, 0], where[:, 1]] = vector_pairs(X, first, second, scale, SQUARED, p, IDENTITY)
+    if (kind == DOT and finish == SQRT) or finish in (ROOT, ANGLE):
+        _finish_all(out.reshape(-1), p, finish)
     return out

@@ -69,7 +69,7 @@ class PrecomputedMetric(Metric):
 
 
 class CondensedMetric(Metric):
-    """Distances read from the upper triangle of their matrix, row by row, as :func:`scipy.spatial.distance.pdist` writes it.
+    """Distances read from the upper triangle of their matrix, by rows, as :func:`scipy.spatial.distance.pdist` has it.
 
     Parameters
     ----------
@@ -117,8 +117,8 @@ class CallableMetric(Metric):
     ----------
     objects : sequence or ndarray, length n
     function : callable
-        ``function(a, b) -> float``; or, with `vectorized`, ``function(A, B) -> (q, m)`` on two collections of objects of
-        the type of `objects` (arrays of rows, or lists). A function compiled by numba is called from compiled code
+        ``function(a, b) -> float``; or, with `vectorized`, ``function(A, B) -> (q, m)`` on two collections of objects
+        of the type of `objects` (arrays of rows, or lists). A function compiled by numba is called from compiled code
         when `objects` is an array.
     vectorized : bool
     is_metric : bool
@@ -215,8 +215,8 @@ def given_distances(X: Any) -> PrecomputedMetric | CondensedMetric:
     Raises
     ------
     InputError
-        Where the array is neither, or not symmetric, finite, non-negative with a zero diagonal; it names the pair. Where
-        it has first to be made into an array and memory does not suffice, it names the size.
+        Where the array is neither, or not symmetric, finite, non-negative with a zero diagonal; it names the pair.
+        Where it has first to be made into an array and memory does not suffice, it names the size.
     """
     try:
         matrix = np.asarray(X)
@@ -233,7 +233,9 @@ def given_distances(X: Any) -> PrecomputedMetric | CondensedMetric:
     if matrix.ndim == 1:
         return _condensed(matrix)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise InputError(f"metric='precomputed': X has shape {matrix.shape}", expected="(n, n), or (n(n-1)/2,) condensed")
+        raise InputError(
+            f"metric='precomputed': X has shape {matrix.shape}", expected="(n, n), or (n(n-1)/2,) condensed"
+        )
     _require_distance_matrix(matrix)
     return PrecomputedMetric(matrix)
 
@@ -249,7 +251,9 @@ def _condensed(values: NDArray[Any]) -> CondensedMetric:
             at = start + int(bad[0])
             row = int(size - 2 - np.floor((np.sqrt(4 * size * (size - 1) - 8 * at - 7) - 1) / 2))
             column = at - row * (2 * size - row - 1) // 2 + row + 1
-            require_distances(part[bad[:1], None].astype(np.float64), np.array([row]), np.array([column]), name="precomputed")
+            require_distances(
+                part[bad[:1], None].astype(np.float64), np.array([row]), np.array([column]), name="precomputed"
+            )
     return CondensedMetric(values, size)
 
 

@@ -1,7 +1,7 @@
 """Mutual reachability: max(core(a), core(b), d(a, b)), the metric behind HDBSCAN.
 
 It is a metric whenever d is one, so every bound of this package holds for its trees.
-Source: Campello, Moulavi and Sander, "Density-Based Clustering Based on Hierarchical Density Estimates" (2013), Definition 3.
+Source: Campello, Moulavi and Sander, "Density-Based Clustering Based on Hierarchical Density Estimates" (2013).
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class MutualReachability(Metric):
         bad = np.flatnonzero(~((self.core >= 0) & (self.core < np.inf)))
         if bad.size:
             raise InputError(f"core[{bad[0]}] is {self.core[bad[0]]}", expected="a finite number >= 0")
-        self.name = f"mutual reachability of {metric.name}" + ("" if exact_core else " (core distances are upper bounds)")
+        self.name = f"mutual reachability of {metric.name}" + (
+            "" if exact_core else " (core distances are upper bounds)"
+        )
         self.is_metric = metric.is_metric
 
     def __len__(self) -> int:
@@ -117,7 +119,7 @@ def core_distances(
         Which neighbour counts; the object itself is not one of them.
     labels : ndarray of int64, shape (n,), optional
         Components. Given, neighbours are sought only in an object's own component and among `visited`: the result is an
-        upper bound and takes the sum of squared component sizes plus n times ``len(visited)`` evaluations instead of n^2.
+        upper bound and takes the sum of squared component sizes plus n times ``len(visited)`` evaluations, not n^2.
     visited : ndarray of int64, shape (v,), optional
         Objects that every object is compared with, for example centres. At least ``min_samples + 1`` of them, or
         components of more than `min_samples` objects, are needed.

@@ -1,8 +1,8 @@
 """Jaccard distance among sets: 1 - |A ∩ B| / |A ∪ B|, and 0 for two empty sets.
 
-Sets are rows of a sorted compressed sparse matrix. Few items are shared by a random pair, so a block is computed from an
-inverted index of its targets: each item of a query visits only the targets that hold it, and pairs that share nothing
-cost a division and no look-up.
+Sets are rows of a sorted compressed sparse matrix. Few items are shared by a random pair, so a block is computed
+from an inverted index of its targets: each item of a query visits only the targets that hold it, and pairs that share
+nothing cost a division and no look-up.
 """
 
 from __future__ import annotations
@@ -210,7 +210,9 @@ def set_rows(X: Any) -> tuple[NDArray[np.int64], NDArray[np.int32], int]:
         return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.shape[1]
     if isinstance(X, np.ndarray) and X.ndim == 2:
         if X.dtype != bool and not ((X == 0) | (X == 1)).all():
-            raise InputError("X is a matrix with values other than 0 and 1", expected="a membership matrix or a list of sets")
+            raise InputError(
+                "X is a matrix with values other than 0 and 1", expected="a membership matrix or a list of sets"
+            )
         rows, columns = np.nonzero(X)
         starts = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=len(X)))))
         return starts.astype(np.int64), columns.astype(np.int32), X.shape[1]
@@ -222,11 +224,15 @@ def set_rows(X: Any) -> tuple[NDArray[np.int64], NDArray[np.int32], int]:
     lengths, flat = [0], []
     for at, row in enumerate(X):
         if isinstance(row, str | bytes) or not isinstance(row, Iterable):
-            raise InputError(f"X[{at}] is a {type(row).__name__}", expected="a set or list of items for metric='jaccard'")
+            raise InputError(
+                f"X[{at}] is a {type(row).__name__}", expected="a set or list of items for metric='jaccard'"
+            )
         try:
             ids = sorted({ranks.setdefault(item, len(ranks)) for item in row})
         except TypeError as error:
-            raise InputError(f"X[{at}] holds an item that cannot be hashed ({error})", expected="hashable items") from error
+            raise InputError(
+                f"X[{at}] holds an item that cannot be hashed ({error})", expected="hashable items"
+            ) from error
         flat.extend(ids)
         lengths.append(len(ids))
     return np.cumsum(lengths, dtype=np.int64), np.array(flat, dtype=np.int32), max(1, len(ranks))

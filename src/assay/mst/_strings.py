@@ -16,7 +16,7 @@ __all__ = ["STRING_METRICS", "StringMetric", "texts"]
 STRING_METRICS = ("levenshtein", "levenshtein_normalized", "osa", "jaro_winkler")
 
 ROWS_AT_ONCE = 64
-"""Rows of a square computed at a time: the scorers compare up to 32 queries with a string at once in vector registers."""
+"""Rows of a square computed at a time: the scorers compare up to 32 queries with a string at once."""
 
 
 class StringMetric(Metric):
@@ -71,7 +71,7 @@ def _scorer(name: str) -> Callable[..., Any]:
         from rapidfuzz.distance import OSA, JaroWinkler, Levenshtein
     except ImportError as error:
         raise MissingPackageError("rapidfuzz", what=f"metric={name!r}", extra="mst") from error
-    return {
+    return {  # type: ignore[return-value]
         "levenshtein": Levenshtein.distance,
         "levenshtein_normalized": Levenshtein.normalized_distance,
         "osa": OSA.distance,
@@ -89,7 +89,7 @@ def texts(X: Any, *, name: str, unit: str) -> list[str] | list[bytes]:
     """
     if unit not in ("codepoint", "byte"):
         raise InputError(f"unit is {unit!r}", expected="'codepoint' or 'byte'")
-    if isinstance(X, str | bytes) or not isinstance(X, Sequence | np.ndarray) and not hasattr(X, "__iter__"):
+    if isinstance(X, str | bytes) or (not isinstance(X, Sequence | np.ndarray) and not hasattr(X, "__iter__")):
         raise InputError(f"X is a {type(X).__name__}", expected=f"a sequence of strings for metric={name!r}")
     strings = X.to_pylist() if hasattr(X, "to_pylist") else list(X)
     for at, string in enumerate(strings):

@@ -29,8 +29,8 @@ def on_device(X: Any) -> bool:
 class TorchMetric(Metric):
     """A vector metric on the device of its tensor.
 
-    Differences are taken directly in float64, coordinate chunk by coordinate chunk, so that no value cancels and results
-    agree with the host's to rounding.
+    Differences are taken directly in float64, coordinate chunk by coordinate chunk, so that no value cancels and
+    results agree with the host's to rounding.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class TorchMetric(Metric):
             zero = torch.nonzero(self._norms == 0).flatten()
             if len(zero):
                 raise InputError(
-                    f"metric='cosine': X has rows of zeros, which have no direction (first: {int(zero[0])}, counted from 0)"
+                    f"metric='cosine': X has rows of zeros, which have no direction (first: {int(zero[0])}, from 0)"
                 )
 
     def __len__(self) -> int:

@@ -54,12 +54,17 @@ class VectorMetric(Metric):
         One of `VECTOR_METRICS`.
     p : float
         Exponent of minkowski, at least 1.
+    shift : ndarray of float64, shape (d,), optional
+        What euclidean distances in many dimensions subtract first; the column means when left out. Rows that are part
+        of a larger array are given that one's, so that their distances are the same bit for bit.
     """
 
     trusted = True
 
-    def __init__(self, X: NDArray[Any], name: str, *, p: float = 2.0) -> None:
-        self.X, self.name, self.p = X, name, float(p)
+    def __init__(
+        self, X: NDArray[Any], name: str, *, p: float = 2.0, shift: NDArray[np.float64] | None = None
+    ) -> None:
+        self.X, self.name, self.p = _read_only(X), name, float(p)
         self.is_metric = name != "sqeuclidean"
         self._scale = self._shift = self._squares = _NOTHING
         self._kind, self._finish = _sum_and_finish(name, p=self.p)
@@ -72,7 +77,7 @@ class VectorMetric(Metric):
         if self._kind == SQUARED and dims >= EXPANDED_FROM:
             self._kind = DOT
             if name != "cosine":
-                self._shift = _column_means(X)
+                self._shift = _column_means(X) if shift is None else shift
             self._squares = centred_squares(X, self._shift, self._scale)
 
     def __len__(self) -> int:
@@ -81,16 +86,16 @@ class VectorMetric(Metric):
     def block(self, queries: Indices, targets: Indices) -> NDArray[np.float64]:
         """Return the distances from every query to every target; see :meth:`Metric.block`."""
         size = len(self.X)
-        return vector_block(  # type: ignore[no-any-return]
+        return vector_block(
             self.X,
             as_array(queries, size),
             as_array(targets, size),
-            self._shift,
-            self._scale,
-            self._squares,
-            self._kind,
-            self.p,
-            self._finish,
+            shift=self._shift,
+            scale=self._scale,
+            squares=self._squares,
+            kind=self._kind,
+            p=self.p,
+            finish=self._finish,
         )
 
     def pairs(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -110,7 +115,7 @@ class VectorMetric(Metric):
         Returns
         -------
         ndarray of float64, shape (n, d), or None
-            None where the distance does not increase with a Euclidean one. A copy, unless the rows are float64 as they are.
+            None where the distance does not increase with a Euclidean one. A copy, unless the rows are float64 already.
         """
         if self._kind not in (DOT, SQUARED):
             return None
@@ -121,7 +126,7 @@ class VectorMetric(Metric):
         """Return the metric on a copy of the rows `members`; see :meth:`Metric.subset`."""
         view = object.__new__(VectorMetric)
         view.__dict__.update(self.__dict__)
-        view.X = self.X[members]
+        view.X = _read_only(self.X[members])
         view._scale = self._scale[members] if self._scale.size else _NOTHING
         view._squares = self._squares[members] if self._squares.size else _NOTHING
         return view
@@ -181,6 +186,13 @@ def dense_rows(X: Any, name: str) -> NDArray[Any]:
             finite[start : start + ROWS_AT_ONCE] = np.isfinite(array[start : start + ROWS_AT_ONCE]).all(axis=1)
         _require(finite, "X holds NaN or infinite values")
     return _on_sphere(array) if name == "haversine" else array
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a view that cannot be written: memory maps often cannot, and compiled code is made for one of the two."""
+    view = array.view(np.ndarray)
+    view.flags.writeable = False
+    return view
 
 
 def _on_sphere(array: NDArray[Any]) -> NDArray[np.float64]:

@@ -34,6 +34,7 @@ app = App(
 )
 
 STREAM = "-"
+STOPPED = "stopped; nothing was written"
 PointFile: TypeAlias = Annotated[str, Parameter(allow_leading_hyphen=True)]
 OutFile: TypeAlias = Annotated[str | None, Parameter(alias="-o", allow_leading_hyphen=True)]
 MetricName: TypeAlias = Annotated[str | None, Parameter(alias="-m")]
@@ -126,7 +127,7 @@ def tree(
     check_metric: int = 1000,
     min_samples: int | None = None,
     seed: int = 0,
-    jobs: int | None = None,
+    jobs: int = -1,
     checkpoint: str | None = None,
     reading: Reading = AS_FILE,
     reporting: Reporting = AS_USUAL,
@@ -200,6 +201,7 @@ def tree(
 
     _require_streams(out, reporting)
     if out is not None:
+        _require_other_file(out, points)
         check_tree_output(out, force=reporting.force)
     elif not reporting.quiet and not reporting.json:
         print("The tree is not kept: add -o tree.csv to keep it.", file=sys.stderr)
@@ -230,7 +232,7 @@ def tree(
         checkpoint=checkpoint,
         progress=_shows_progress(reporting),
     )
-    with _warnings_in_one_line(reporting), _stop_that_tells_how_to_go_on(checkpoint):
+    with _warnings_in_one_line(reporting), _stop_that_says(_way_on(checkpoint)):
         measured = _measured(objects, reading)
         # An approximate neighbour graph indexes the vectors themselves.
         model.fit(objects.data if forest == "knn" else measured)
@@ -247,7 +249,8 @@ def tree(
         "gamma": model.gamma_,
         "mst_lower_bound": model.mst_lower_bound_,
         "mst_ratio_upper": model.mst_ratio_upper_,
-        "confidence": confidence,
+        "confidence": None if model.certificate_ is None else model.certificate_.confidence,
+        "sampled": None if model.certificate_ is None else model.certificate_.rows,
         "components": model.n_components_,
         "largest_component": model.largest_component_,
         "distance_calls": dict(model.n_distance_calls_),
@@ -279,7 +282,7 @@ def complete(
     target_beta: float | None = None,
     max_calls: int | None = None,
     seed: int = 0,
-    jobs: int | None = None,
+    jobs: int = -1,
     reading: Reading = AS_FILE,
     reporting: Reporting = AS_USUAL,
 ) -> None:
@@ -329,10 +332,11 @@ def complete(
 
     _require_streams(out, reporting)
     if out is not None:
+        _require_other_file(out, points, forest)
         check_tree_output(out, force=reporting.force)
     given = _read_forest(forest)
     objects = _read(points, metric, reading)
-    with _warnings_in_one_line(reporting), _stop_that_tells_how_to_go_on(None):
+    with _warnings_in_one_line(reporting), _stop_that_says(STOPPED):
         measured = _measured(objects, reading)
         counted = CountedMetric(measured)
         with _naming(forest):
@@ -421,6 +425,7 @@ def cut(
         raise InputError(f"{' and '.join(chosen) or 'no way to cut'} given", expected="one of -k, --height, --hdbscan")
     _require_streams(out, reporting)
     if out is not None:
+        _require_other_file(out, tree_file)
         check_labels_output(out, force=reporting.force)
     whole = read_tree(tree_file)
     require_spanning(whole, tree_file)
@@ -454,7 +459,7 @@ def check(
     confidence: float = 0.99,
     interval: Literal["normal", "bernstein"] = "normal",
     seed: int = 0,
-    jobs: int | None = None,
+    jobs: int = -1,
     reading: Reading = AS_FILE,
     reporting: Reporting = AS_USUAL,
 ) -> None:
@@ -540,7 +545,7 @@ def plot(
     metric: MetricName = None,
     shown: int = 60,
     seed: int = 0,
-    jobs: int | None = None,
+    jobs: int = -1,
     reading: Reading = AS_FILE,
     reporting: Reporting = AS_USUAL,
 ) -> None:
@@ -571,8 +576,9 @@ def plot(
     """
     from assay.mst.plots import check_figure_output, save_figure
 
+    _require_other_file(out, source, *([] if points is None else [points]))
     check_figure_output(out, force=reporting.force)
-    with _warnings_in_one_line(reporting), _stop_that_tells_how_to_go_on(None):
+    with _warnings_in_one_line(reporting), _stop_that_says(STOPPED):
         if kind == "tree":
             figure = _tree_figure(source, points, reading=reading)
         elif kind == "dendrogram":
@@ -618,7 +624,7 @@ def _dendrogram_figure(source: str, points: str | None, *, shown: int, reading: 
         return plot_dendrogram(linkage(given.edges, given.weights), names=names, shown=shown, title=_name(source))
 
 
-def _components_figure(objects: Points, metric: Metric, *, seed: int, jobs: int | None) -> Figure:
+def _components_figure(objects: Points, metric: Metric, *, seed: int, jobs: int) -> Figure:
     from assay.mst.forest import build_forest
     from assay.mst.plots import plot_component_sizes
 
@@ -628,7 +634,7 @@ def _components_figure(objects: Points, metric: Metric, *, seed: int, jobs: int 
     return plot_component_sizes(sizes, title=f"{objects.source}: {len(objects):,} points, {objects.metric}")
 
 
-def _budget_figure(objects: Points, metric: Metric, *, seed: int, jobs: int | None) -> Figure:
+def _budget_figure(objects: Points, metric: Metric, *, seed: int, jobs: int) -> Figure:
     from assay.mst.completion import complete_forest
     from assay.mst.forest import build_forest
     from assay.mst.metrics import CountedMetric
@@ -732,6 +738,18 @@ def _require_streams(out: str | None, reporting: Reporting) -> None:
         raise InputError("--out - and --json both write to standard output", expected="a file for one of them")
 
 
+def _require_other_file(out: str, *inputs: str) -> None:
+    """Refuse to replace an input by the output, which --force alone would do."""
+    for given in inputs:
+        if (
+            STREAM not in (out, given)
+            and os.path.exists(out)
+            and os.path.exists(given)
+            and os.path.samefile(out, given)
+        ):
+            raise InputError("is also an input", file=out, expected="another name for --out")
+
+
 def _shows_progress(reporting: Reporting) -> bool:
     return not reporting.quiet and not reporting.json and sys.stderr.isatty()
 
@@ -762,15 +780,17 @@ def _warnings_in_one_line(reporting: Reporting) -> Iterator[None]:
 
 
 @contextmanager
-def _stop_that_tells_how_to_go_on(checkpoint: str | None) -> Iterator[None]:
+def _stop_that_says(line: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if checkpoint is None:
-            line = "stopped; nothing was written. With --checkpoint FOLDER a stopped tree can be gone on with."
-        else:
-            line = f"stopped; finished stages are in {checkpoint}: the same command goes on from there."
         raise KeyboardInterrupt(line) from None
+
+
+def _way_on(checkpoint: str | None) -> str:
+    if checkpoint is None:
+        return "stopped; nothing was written. With --checkpoint FOLDER a stopped command can be gone on with"
+    return f"stopped; finished stages are in {checkpoint}: the same command goes on from there"
 
 
 def _report(summary: Mapping[str, Any], lines: list[str], *, reporting: Reporting, out: str | None) -> None:
@@ -807,12 +827,8 @@ def _tree_lines(summary: Mapping[str, Any]) -> list[str]:
         lines.append("quality      exact: this is a minimum spanning tree")
     else:
         lines.append(_forest_line(summary))
-        lines += _completion_bounds(summary)
-        if summary["mst_ratio_upper"] is not None:
-            lines.append(
-                f"certificate  at most {summary['mst_ratio_upper']:.4f} times the minimum spanning tree "
-                f"({100 * summary['confidence']:g} % confidence, from a sample of points)"
-            )
+        lines += _completion_bounds(summary, "first forest")
+        lines += _certificate_lines(summary)
     seconds = summary["seconds"]
     lines += _call_lines(summary)
     lines.append(f"time         {_seconds(seconds.get('total', sum(seconds.values())))}")
@@ -829,7 +845,7 @@ def _completion_lines(summary: Mapping[str, Any]) -> list[str]:
     if summary["exact_completion"]:
         lines.append("quality      no completion of this forest is lighter")
     else:
-        lines += _completion_bounds(summary)
+        lines += _completion_bounds(summary, "forest")
     return lines + _call_lines(summary)
 
 
@@ -837,16 +853,29 @@ def _forest_line(summary: Mapping[str, Any]) -> str:
     return f"forest       {summary['components']:,} components, the largest of {summary['largest_component']:,} points"
 
 
-def _completion_bounds(summary: Mapping[str, Any]) -> list[str]:
-    """The certificates in words; they compare with the forest's best completion, and say nothing of the minimum tree."""
+def _completion_bounds(summary: Mapping[str, Any], which: str) -> list[str]:
+    """The certificates in words: they compare with the forest's best completion, not with the minimum tree."""
     if summary["alpha"] is None:
         return []
     if not summary["certified"]:
         return [f"completion   alpha {summary['alpha']:.4f}, not certified: {summary['metric']} is no metric"]
     return [
-        f"completion   at most {summary['beta']:.4f} times the best one of its forest "
+        f"completion   at most {summary['beta']:.4f} times the best completion of the {which} "
         f"(beta; alpha is {summary['alpha']:.4f})"
     ]
+
+
+def _certificate_lines(summary: Mapping[str, Any]) -> list[str]:
+    """The bound against the minimum spanning tree; without a sample there is none, and few rows may bound nothing."""
+    ratio = summary["mst_ratio_upper"]
+    if ratio is None or summary["sampled"] is None:
+        return []
+    if not math.isfinite(ratio):
+        return [f"certificate  none: {summary['sampled']:,} sampled points bound nothing"]
+    certainty = f"{100 * summary['confidence']:g} % confidence, {summary['sampled']:,} points sampled"
+    if summary["confidence"] == 1:
+        certainty = "certain: every point was compared with all"
+    return [f"certificate  at most {ratio:.4f} times the minimum spanning tree ({certainty})"]
 
 
 def _call_lines(summary: Mapping[str, Any]) -> list[str]:
@@ -869,11 +898,7 @@ def _check_lines(summary: Mapping[str, Any]) -> list[str]:
     lines.append(f"weights      {right}; the largest relative error is {summary['worst_error'] or 0:.2g}")
     if summary["sampled"] is None:
         return lines
-    if summary["mst_ratio_upper"] is not None and math.isfinite(summary["mst_ratio_upper"]):
-        lines.append(
-            f"certificate  at most {summary['mst_ratio_upper']:.4f} times the minimum spanning tree "
-            f"({100 * summary['confidence']:g} % confidence, {summary['sampled']:,} points sampled)"
-        )
+    lines += _certificate_lines(summary)
     if summary["improvable_points"]:
         lines.append(
             f"cycle test   {summary['improvable_points']:,} of {summary['sampled']:,} sampled points have an edge that "

@@ -1,7 +1,6 @@
 """Distances on vectors, codes, sets, strings, matrices and functions, behind one contract.
 
-:func:`make_metric` looks at the data and the name of a metric, checks both, and returns a :class:`Metric`. Sources of the
-distances themselves are named in the modules that compute them.
+:func:`make_metric` looks at the data and the name of a metric, checks both, and returns a :class:`Metric`.
 
 ======================  ===========================================  ==========  =====================================
 name                    objects                                      is metric   unit of a distance
@@ -92,8 +91,8 @@ def make_metric(
     vectorized : bool
         For a function: it takes two collections of objects and returns their (q, m) distances.
     is_metric : bool
-        For a function or ``"precomputed"``: whether you vouch for the triangle inequality. Without it, alpha and beta are
-        not certified.
+        For a function or ``"precomputed"``: whether you vouch for the triangle inequality. Without it, alpha and beta
+        are not certified.
 
     Returns
     -------
@@ -143,9 +142,7 @@ def make_metric(
     raise InputError(f"metric is {metric!r}", expected=f"a function, or one of {', '.join(METRICS)}")
 
 
-def _require_options(
-    name: str | None, *, p: float | None, unit: str, packed: bool, vectorized: bool
-) -> None:
+def _require_options(name: str | None, *, p: float | None, unit: str, packed: bool, vectorized: bool) -> None:
     if name == "minkowski":
         if p is None or math.isnan(p) or p < 1:
             raise InputError(f"metric='minkowski' got p={p}", expected="p >= 1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -165,6 +166,7 @@ def plot_dendrogram(
         axes.set_xticklabels(
             [label(node) or text for node, text in zip(drawing["leaves"], drawing["ivl"], strict=True)]
         )
+    axes.grid(False, axis="x")
     axes.set_ylabel("distance at which groups merge")
     return figure
 
@@ -212,8 +214,7 @@ def plot_tree(
     axes.set_aspect("equal")
     axes.grid(False)
     if axis_labels is None:
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set_axis_off()
     else:
         axes.set_xlabel(axis_labels[0])
         axes.set_ylabel(axis_labels[1])
@@ -247,27 +248,24 @@ def tree_layout(edges: NDArray[np.int64], weights: NDArray[np.float64]) -> NDArr
     ----------
     C. Meacham's equal-angle method, as described in J. Felsenstein, *Inferring Phylogenies*, 2004, chapter 34.
     """
-    n_points = len(edges) + 1
     order, parent, length = _rooted(edges, weights)
-    leaves = np.ones(n_points)
-    child_sum = np.zeros(n_points)
-    for node in order[:0:-1].tolist():
-        leaves[node] = max(1.0, child_sum[node])
-        child_sum[parent[node]] += leaves[node]
-    leaves[order[0]] = max(1.0, child_sum[order[0]])
-    positions = np.zeros((n_points, 2))
-    start = np.zeros(n_points)
-    width = np.zeros(n_points)
-    used = np.zeros(n_points)
-    width[order[0]] = 2 * np.pi
-    for node in order[1:].tolist():
+    leaves = [0] * len(order)
+    for node in reversed(order[1:]):
+        leaves[node] = max(1, leaves[node])
+        leaves[parent[node]] += leaves[node]
+    x, y = [0.0] * len(order), [0.0] * len(order)
+    # The wedge of a point: where it starts, how wide it is, and how much of it its first children have taken.
+    start, width, used = [0.0] * len(order), [0.0] * len(order), [0.0] * len(order)
+    width[order[0]] = 2 * math.pi
+    for node in order[1:]:
         above = parent[node]
         width[node] = width[above] * leaves[node] / leaves[above]
         start[node] = start[above] + used[above]
         used[above] += width[node]
         angle = start[node] + width[node] / 2
-        positions[node] = positions[above] + length[node] * np.array([np.cos(angle), np.sin(angle)])
-    return positions
+        x[node] = x[above] + length[node] * math.cos(angle)
+        y[node] = y[above] + length[node] * math.sin(angle)
+    return np.column_stack([x, y])
 
 
 def principal_plane(points: NDArray[Any]) -> tuple[NDArray[np.float64], tuple[str, str]]:
@@ -297,40 +295,37 @@ def principal_plane(points: NDArray[Any]) -> tuple[NDArray[np.float64], tuple[st
     return centred @ axes[:, [-1, -2]], labels
 
 
-def _rooted(
-    edges: NDArray[np.int64], weights: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+def _rooted(edges: NDArray[np.int64], weights: NDArray[np.float64]) -> tuple[list[int], list[int], list[float]]:
     """Points in breadth-first order from the middle of the longest hop path, their parents and the edges to them."""
     n_points = len(edges) + 1
     if len(edges) and int(edges.max()) >= n_points:
         raise InputError(f"an edge names point {int(edges.max())}", expected=f"a spanning tree of {n_points} points")
     ends = np.concatenate([edges[:, 0], edges[:, 1]])
     by_end = np.argsort(ends, kind="stable")
-    neighbours = np.concatenate([edges[:, 1], edges[:, 0]])[by_end]
-    lengths = np.concatenate([weights, weights])[by_end]
-    first = np.searchsorted(ends[by_end], np.arange(n_points + 1))
+    neighbours = np.concatenate([edges[:, 1], edges[:, 0]])[by_end].tolist()
+    lengths = np.concatenate([weights, weights])[by_end].tolist()
+    first = np.searchsorted(ends[by_end], np.arange(n_points + 1)).tolist()
 
-    def search(root: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        parent = np.full(n_points, -1, dtype=np.int64)
-        length = np.zeros(n_points)
+    def search(root: int) -> tuple[list[int], list[int], list[float]]:
+        parent, length = [-1] * n_points, [0.0] * n_points
         parent[root] = root
         order = [root]
         for node in order:
             for slot in range(first[node], first[node + 1]):
-                other = int(neighbours[slot])
+                other = neighbours[slot]
                 if parent[other] < 0:
                     parent[other] = node
                     length[other] = lengths[slot]
                     order.append(other)
         if len(order) < n_points:
             raise InputError(f"the edges reach {len(order)} of {n_points} points", expected="a spanning tree")
-        return np.array(order), parent, length
+        return order, parent, length
 
-    far = int(search(0)[0][-1])
+    far = search(0)[0][-1]
     order, parent, _ = search(far)
-    path = [int(order[-1])]
+    path = [order[-1]]
     while path[-1] != far:
-        path.append(int(parent[path[-1]]))
+        path.append(parent[path[-1]])
     return search(path[len(path) // 2])
 
 

@@ -175,9 +175,9 @@ def _near_strings(strings: list[str] | list[bytes], edits: int, *, limit: int) -
     if variants.sum() > MAX_VARIANTS:
         return None
     if strings and isinstance(strings[0], bytes):
-        symbols = np.frombuffer(b"".join(strings), dtype=np.uint8).astype(np.uint32)  # type: ignore[arg-type]
+        symbols = np.frombuffer(b"".join(strings), dtype=np.uint8).astype(np.uint32)
     else:
-        symbols = np.frombuffer("".join(strings).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)  # type: ignore[arg-type]
+        symbols = np.frombuffer("".join(strings).encode("utf-32-le", "surrogatepass"), np.uint32)  # type: ignore[arg-type]
     starts = np.concatenate(([0], np.cumsum(lengths)))
     hashes, owners = _deletion_hashes(symbols, starts, edits, int(variants.sum()))
     return _sharing(hashes, owners, len(strings), limit=limit)
@@ -242,36 +242,36 @@ def _near_sets(starts: NDArray[np.int64], items: NDArray[np.int32], vocabulary: 
     frequency = np.bincount(items, minlength=vocabulary)
     rank = np.empty(vocabulary, dtype=np.int32)
     rank[np.argsort(frequency, kind="stable")] = np.arange(vocabulary, dtype=np.int32)
-    order = np.argsort(np.diff(starts), kind="stable")
-    count = _join_sets(starts, items, rank, order, vocabulary, tau, np.empty((0, 2), dtype=np.int64))
+    lengths = np.diff(starts)
+    order = np.argsort(lengths, kind="stable")
+    rarest_first = rank[items]
+    rarest_first = rarest_first[np.lexsort((rarest_first, np.repeat(np.arange(len(lengths)), lengths)))]
+    count = _join_sets(starts, rarest_first, order, vocabulary, tau, np.empty((0, 2), dtype=np.int64))
     if count > MAX_PAIRS:
         raise _too_many(tau)
     found = np.empty((count, 2), dtype=np.int64)
-    _join_sets(starts, items, rank, order, vocabulary, tau, found)
+    _join_sets(starts, rarest_first, order, vocabulary, tau, found)
     return found[:, 0].copy(), found[:, 1].copy()
 
 
 @njit(cache=True, nogil=True)
-def _join_sets(starts, items, rank, order, vocabulary, tau, found):  # type: ignore[no-untyped-def]
+def _join_sets(starts, items, order, vocabulary, tau, found):  # type: ignore[no-untyped-def]
     """Return how many pairs share one of their rarest items, and write as many as `found` holds into it.
 
-    Sets come in order of size. Two sets with similarity s or more, of sizes a <= b, share an item among the first
-    b - ceil(s b) + 1 of the larger and the first a - ceil(s a) + 1 of the smaller, rarest first, and a >= s b.
+    Items of a set are ranks, rarest first; sets come in the order of size. Two sets with similarity s or more, of
+    sizes a <= b, share an item among the first b - ceil(s b) + 1 of the larger and the first a - ceil(s a) + 1 of the
+    smaller, and a >= s b.
     """
     similarity = 1.0 - tau
     size = len(order)
-    sorted_items = np.empty(len(items), dtype=np.int32)
     prefix = np.zeros(size, dtype=np.int64)
     used = np.zeros(vocabulary + 1, dtype=np.int64)
     for i in range(size):
-        begin, end = starts[i], starts[i + 1]
-        for at in range(begin, end):
-            sorted_items[at] = rank[items[at]]
-        sorted_items[begin:end].sort()
-        length = end - begin
+        begin = starts[i]
+        length = starts[i + 1] - begin
         prefix[i] = min(length, length - int(np.ceil(similarity * length - 1e-9)) + 1)
         for at in range(begin, begin + prefix[i]):
-            used[sorted_items[at] + 1] += 1
+            used[items[at] + 1] += 1
     for item in range(vocabulary):
         used[item + 1] += used[item]
     holders = np.empty(used[-1], dtype=np.int64)
@@ -292,7 +292,7 @@ def _join_sets(starts, items, rank, order, vocabulary, tau, found):  # type: ign
                 count += 1
             empty_before += 1
         for at in range(begin, begin + prefix[i]):
-            item = sorted_items[at]
+            item = items[at]
             while oldest[item] < filled[item]:
                 j = holders[oldest[item]]
                 if starts[j + 1] - starts[j] >= similarity * length - 1e-9:
@@ -311,11 +311,11 @@ def _join_sets(starts, items, rank, order, vocabulary, tau, found):  # type: ign
 
 
 def _near_codes(words: NDArray[np.uint64], planes: int, places: int, *, limit: int) -> Pairs | None:
-    """Return the pairs that agree on one of ``places + 1`` parts: if they differ in `places` places, one part has none."""
+    """Return the pairs that agree on one of ``places + 1`` parts: differing in `places` places leaves one equal."""
     size, width = words.shape
     # Axes: object, word, byte of the word, plane; a byte of all planes holds 8 places.
-    places_bytes = words.view(np.uint8).reshape(size, width // planes, planes, 8).transpose(0, 1, 3, 2)
-    places_bytes = np.ascontiguousarray(places_bytes).reshape(size, width // planes * 8, planes)
+    by_word = words.view(np.uint8).reshape(size, width // planes, planes, 8).transpose(0, 1, 3, 2)
+    places_bytes = np.ascontiguousarray(by_word).reshape(size, width // planes * 8, planes)
     varying = np.flatnonzero((places_bytes != places_bytes[:1]).any(axis=(0, 2)))
     parts = places + 1
     if len(varying) == 0:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-import xml.etree.ElementTree as ET
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
+from xml.parsers.expat import ExpatError
+from xml.parsers.expat import ParserCreate as ExpatParser
 from xml.sax.saxutils import escape
 
 import numpy as np
@@ -443,32 +444,60 @@ def _read_rows(file: Path, delimiter: str) -> Tree:
 
 
 def _read_graphml(file: Path) -> Tree:
-    nodes: dict[str, int] = {}
-    ends: list[tuple[str, str]] = []
-    weights: list[float] = []
-    weight_keys = {"weight"}
+    content = _GraphML()
+    parser = ExpatParser(namespace_separator="}")
+    parser.StartElementHandler, parser.EndElementHandler = content.start, content.end
+    parser.CharacterDataHandler = content.text
+    parser.buffer_text = True
     try:
-        for _, element in ET.iterparse(file):
-            tag = element.tag.rpartition("}")[2]
-            if tag == "key" and element.get("attr.name") == "weight":
-                weight_keys.add(str(element.get("id")))
-            elif tag == "node":
-                nodes.setdefault(str(element.get("id")), len(nodes))
-            elif tag == "edge":
-                ends.append((str(element.get("source")), str(element.get("target"))))
-                found = [data.text for data in element if data.get("key") in weight_keys]
-                weights.append(float(found[0]) if found and found[0] else np.nan)
-            if tag in ("node", "edge"):
-                element.clear()
-    except (ET.ParseError, ValueError) as error:
+        with file.open("rb") as stream:
+            parser.ParseFile(stream)
+    except (ExpatError, KeyError, ValueError) as error:
         raise InputError(f"damaged: {error}", file=file, expected="a GraphML file with edge weights") from error
+    nodes = content.nodes
     if all(_is_integer(name) for name in nodes):
         nodes = {name: int(name) for name in nodes}
-    unknown = next((name for edge in ends for name in edge if name not in nodes), None)
+    unknown = next((name for name in content.ends if name not in nodes), None)
     if unknown is not None:
         raise InputError(f"an edge names the node '{unknown}'", file=file, expected="a node of the file")
-    edges = np.array([[nodes[source], nodes[target]] for source, target in ends], dtype=np.int64).reshape(-1, 2)
-    return _checked(edges, np.array(weights), file)
+    edges = np.array([nodes[name] for name in content.ends], dtype=np.int64).reshape(-1, 2)
+    return _checked(edges, np.array(content.weights, dtype=np.float64), file)
+
+
+class _GraphML:
+    """What a parser that goes through a GraphML file has found: nodes by order, edges, and their weights."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, int] = {}
+        self.ends: list[str] = []
+        self.weights: list[float] = []
+        self._weight_keys = {"weight"}
+        self._in_edge = False
+        self._pieces: list[str] | None = None
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        tag = name.rpartition("}")[2]
+        if tag == "node":
+            self.nodes.setdefault(attributes["id"], len(self.nodes))
+        elif tag == "edge":
+            self.ends += [attributes["source"], attributes["target"]]
+            self.weights.append(np.nan)
+            self._in_edge = True
+        elif tag == "data" and self._in_edge and attributes.get("key") in self._weight_keys:
+            self._pieces = []
+        elif tag == "key" and attributes.get("attr.name") == "weight":
+            self._weight_keys.add(attributes["id"])
+
+    def text(self, piece: str) -> None:
+        if self._pieces is not None:
+            self._pieces.append(piece)
+
+    def end(self, name: str) -> None:
+        if self._pieces is not None:
+            self.weights[-1] = float("".join(self._pieces))
+            self._pieces = None
+        elif name.rpartition("}")[2] == "edge":
+            self._in_edge = False
 
 
 def _checked(edges: NDArray[Any], weights: NDArray[Any], file: Path, *, settings: dict[str, Any] | None = None) -> Tree:

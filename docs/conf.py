@@ -1,0 +1,48 @@
+"""The documentation's settings. `_ext/method_pages.py` writes the methods' pages before Sphinx reads its sources."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from assay import __version__
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+
+project = "assay"
+author = "The assay authors"
+copyright = "The assay authors"
+release = version = __version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "mathml",
+    "sphinx.ext.viewcode",
+    "numpydoc",
+    "myst_parser",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "method_pages",
+]
+exclude_patterns = ["_build", "methods_text", "results"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+
+myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+autodoc_class_signature = "mixed"
+numpydoc_show_class_members = False
+numpydoc_class_members_toctree = False
+numpydoc_xref_param_type = False
+viewcode_line_numbers = True
+
+html_math_renderer = "mathml"
+html_theme = "furo"
+html_title = f"assay {release}"
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
+html_show_sphinx = False
+html_copy_source = False
+copybutton_exclude = ".linenos, .gp, .go"
