@@ -49,6 +49,9 @@ class Capacity:
     method: str
     horizon: int | None = None
 
+    def __float__(self) -> float:
+        return self.load
+
     def patterns(self, bits: int, order: int, kind: str = "krotov") -> int:
         """How many patterns of so many bits that is."""
         return int(self.load * float(bits) ** (order - 1) / load_factor(order, kind))

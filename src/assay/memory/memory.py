@@ -45,6 +45,9 @@ __all__ = ["CapacityWarning", "DenseAssociativeMemory", "DuplicateWarning", "Rec
 FILE_FORMAT = "assay.memory"
 FILE_VERSION = "1"
 SUFFIX = ".dam"
+WEIGHTS_AT_ONCE = 2**24
+"""Patterns times states that are weighed together: 128 MiB a table. Fewer states are taken at a time of more
+patterns."""
 SOFTMAX_TOLERANCE = 1e-6
 """A continuous state whose entries move by less has converged."""
 
@@ -325,8 +328,9 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
         wanted = self._targets(targets, len(signs))
         entropy = _seed(self.random_state) if self._dynamics().random else 0
         parts = []
-        for first in range(0, len(signs), STATES_AT_ONCE):
-            last = min(first + STATES_AT_ONCE, len(signs))
+        together = max(1, min(STATES_AT_ONCE, WEIGHTS_AT_ONCE // self.n_patterns_))
+        for first in range(0, len(signs), together):
+            last = min(first + together, len(signs))
             parts.append(self._recall_part(signs[first:last], first, wanted, entropy=entropy, history=history))
             if progress is not None:
                 progress(last, len(signs))
@@ -739,17 +743,18 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
 
 def _duplicates(rows: NDArray[np.uint64]) -> tuple[NDArray[np.int64], int]:
     """The patterns that are copies of an earlier one, and which one the first of them copies."""
-    mixers = np.random.default_rng(0).integers(1, 2**62, size=rows.shape[1], dtype=np.uint64)
-    mixers = mixers * np.uint64(2) + np.uint64(1)
+    drawn = np.random.default_rng(0).integers(1, 2**62, size=rows.shape[1], dtype=np.uint64)
+    mixers: NDArray[np.uint64] = np.asarray(drawn * np.uint64(2) + np.uint64(1))
     scrambled = rows ^ (rows >> np.uint64(31))
     forward: NDArray[np.uint64] = (scrambled * mixers).sum(axis=1, dtype=np.uint64)
     backward: NDArray[np.uint64] = (rows * mixers[::-1]).sum(axis=1, dtype=np.uint64)
     digests = forward ^ (backward >> np.uint64(7))
     _, inverse, counts = np.unique(digests, return_inverse=True, return_counts=True)
-    suspects = np.flatnonzero(counts[inverse] > 1)
+    repeated: NDArray[np.bool_] = np.asarray(counts)[inverse] > 1
+    suspects = np.flatnonzero(repeated)
     _, originals, which = np.unique(rows[suspects], axis=0, return_index=True, return_inverse=True)
     first: NDArray[np.int64] = suspects[originals][which.ravel()]
-    copied = first != suspects
+    copied: NDArray[np.bool_] = np.asarray(first != suspects)
     return suspects[copied], int(first[copied][0]) if copied.any() else -1
 
 

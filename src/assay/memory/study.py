@@ -40,10 +40,7 @@ def curves(*, bits: int, cues: int) -> tuple[Case, ...]:
     away = ((0.1, 0.9), (0.1, 0.7), (0.1, 0.55), (0.2, 0.9), (0.2, 0.7))
     edge = ((0.2, 0.6), (0.2, 0.55))
     return (
-        *(
-            curve_case(f"curve a={load} m={m0}", order=3, load=load, m0=m0, bits=bits, cues=cues, arms=THEORIES)
-            for load, m0 in away
-        ),
+        *(curve_case(f"curve a={load} m={m0}", order=3, load=load, m0=m0, bits=bits, cues=cues) for load, m0 in away),
         *(
             curve_case(f"edge a={load} m={m0}", order=3, load=load, m0=m0, bits=bits, cues=cues, arms=THEORIES)
             for load, m0 in edge
@@ -248,14 +245,14 @@ SCALES = {
             *others(cues=20, quartic=160, abbott=512),
             *noises(cubic=700, classical=2500, cues=10),
             *capacities(paths=50_000, seeds=5),
-            *basins(0.1, 0.15, 0.2, bits=1024, cues=12),
+            *basins(0.1, 0.2, bits=1024, cues=12),
             *collapses(cubic=(256, 512, 1024), quartic=(96, 128, 160), cues=20),
             *recalls(bits=512, cues=100),
             *reals(cues=200),
             *sweeps(bits=1024, counts=(17_472, 34_944, 69_888), batches=(1, 64), seeds=5),
             *timed(cues=64, paths=100_000, seeds=5),
         ),
-        seeds=8,
+        seeds=6,
     ),
     "paper": Scale(
         cases=(
