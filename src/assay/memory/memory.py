@@ -26,6 +26,7 @@ from assay.memory.dynamics import STATES_AT_ONCE, Dynamics, Tie, run_dynamics
 from assay.memory.interactions import (
     Kind,
     PrecisionWarning,
+    distinct_tuples,
     field_tables,
     load_factor,
     require_kind,
@@ -406,13 +407,12 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
         bits = self._patterns.bits
         scale = 2.0 * float(bits) ** (self.order - 1)
         if self.kind == "abbott":
-            from assay.memory.interactions import distinct_tuples
-
-            known = np.count_nonzero(signs, axis=1)
-            rows = [
-                math.fsum(distinct_tuples(int(y), order=self.order, units=int(units)) for y in row)
-                for row, units in zip(overlaps, known, strict=True)
-            ]
+            rows = []
+            for row, state in zip(overlaps, signs, strict=True):
+                units = int(np.count_nonzero(state))
+                values, counts = np.unique(row, return_counts=True)
+                votes = (distinct_tuples(int(y), order=self.order, units=units) for y in values)
+                rows.append(sum(int(count) * vote for count, vote in zip(counts, votes, strict=True)))
             return -np.array(rows, dtype=np.float64) / scale
         base = np.maximum(overlaps, 0) if self.kind == "rectified" else overlaps
         return np.asarray(-(base.astype(np.float64) ** self.order).sum(axis=1) / scale)
