@@ -14,7 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -31,6 +33,9 @@ OUTLIERS = 64
 weights far above the rest, which would otherwise cost a plane for each of their leading bits."""
 PATTERNS_AN_OUTLIER = 512
 SITES_AT_ONCE = 4
+STATES_AT_ONCE = 8
+"""States whose planes pass by the columns together, which are then read once for all of them."""
+LANES = 8
 CHUNK = 256
 """Words of a plane that are visited at a time: some twenty planes of 2 KiB stay in a first-level cache for all
 sites."""
@@ -155,22 +160,29 @@ class PackedPatterns:
         ndarray of int64, shape (states, bits)
         """
         out = np.empty((len(weights), self.bits), dtype=np.int64)
-        for state, weight in enumerate(weights):
-            self._vote(weight, out[state], threads)
+        for first in range(0, len(weights), STATES_AT_ONCE):
+            last = first + STATES_AT_ONCE
+            self._vote(weights[first:last], out[first:last], threads)
         return out
 
-    def _vote(self, weight: NDArray[np.int64], out: NDArray[np.int64], threads: int) -> None:
-        low, count, outliers = _inliers(weight, min(OUTLIERS, len(weight) // PATTERNS_AN_OUTLIER))
-        planes, powers, total = _planes(weight, low, count, outliers, self.columns.shape[1])
+    def _vote(self, weights: NDArray[np.int64], out: NDArray[np.int64], threads: int) -> None:
+        """The votes of a few states, whose planes pass by the columns together."""
+        most = min(OUTLIERS, self.rows.shape[0] // PATTERNS_AN_OUTLIER)
+        ranges = [_inliers(weight, most) for weight in weights]
+        found = [_planes(weight, *one, self.columns.shape[1]) for weight, one in zip(weights, ranges, strict=True)]
+        planes = np.concatenate([planes for planes, _, _ in found])
+        powers = np.concatenate([powers for _, powers, _ in found])
+        owners = np.repeat(np.arange(len(weights)), [len(powers) for _, powers, _ in found])
 
         def part(first: int, last: int) -> None:
-            _count_votes(self.columns[first:last], planes, powers, out[first:last])
+            _count_votes(self.columns[first:last], planes, powers, owners, out[:, first:last])
 
         _in_parts(part, self.bits, threads, multiple=SITES_AT_ONCE)
-        out *= 2
-        out += low * self.column_sums - total
-        if len(outliers):
-            out += (weight[outliers] - low) @ unpack_signs(self.rows[outliers], bits=self.bits).astype(np.int64)
+        for weight, votes, (low, _, outliers), (_, _, total) in zip(weights, out, ranges, found, strict=True):
+            votes *= 2
+            votes += low * self.column_sums - total
+            if len(outliers):
+                votes += (weight[outliers] - low) @ unpack_signs(self.rows[outliers], bits=self.bits).astype(np.int64)
 
     def dense_votes(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Weighted sums of the patterns at each site, for weights that are no integers.
@@ -317,41 +329,85 @@ def _planes(weight, low, count, outliers, width):  # type: ignore[no-untyped-def
     return planes[:number], kept[:number], total
 
 
+@intrinsic
+def _count_four(
+    context: Any, columns: Any, place: Any, stride: Any, planes: Any, origin: Any, words: Any, shift: Any, out: Any
+) -> Any:
+    """Add to ``out[0:4]`` the bits that four rows of words share with a plane, times ``2**shift``.
+
+    The rows start at the flat `columns`' places `place`, ``place + stride`` and so on, the plane at
+    ``planes[origin]``. Eight words are taken at a time, the widest vectors that a processor may have; fewer lanes are
+    used where it has none.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        columns, planes, out = (
+            context.make_array(signature.args[at])(context, builder, args[at]).data for at in (0, 3, 7)
+        )
+        place, stride, origin, words, shift = args[1], args[2], args[4], args[5], args[6]
+        integer = ir.IntType(64)
+        vector = ir.VectorType(integer, LANES)
+        count, add = (
+            cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(result, [vector]), f"llvm.{name}.v{LANES}i64"
+            )
+            for name, result in (("ctpop", vector), ("vector.reduce.add", integer))
+        )
+        starts = [builder.add(place, builder.mul(stride, integer(row))) for row in range(4)]
+        sums = [cgutils.alloca_once_value(builder, ir.Constant(vector, [0] * LANES)) for _ in range(4)]
+
+        def load(pointer: Any, at: Any) -> Any:
+            address = builder.gep(pointer, [at])
+            return builder.load(builder.bitcast(address, vector.as_pointer()), align=WORD // 8, typ=vector)
+
+        with cgutils.for_range(builder, builder.udiv(words, integer(LANES))) as loop:
+            offset = builder.mul(loop.index, integer(LANES))
+            plane = load(planes, builder.add(origin, offset))
+            for start, total in zip(starts, sums, strict=True):
+                shared = builder.call(count, [builder.and_(load(columns, builder.add(start, offset)), plane)])
+                builder.store(builder.add(builder.load(total, typ=vector), shared), total)
+        for row, total in enumerate(sums):
+            address = builder.gep(out, [integer(row)])
+            number = builder.shl(builder.call(add, [builder.load(total, typ=vector)]), shift)
+            builder.store(builder.add(builder.load(address, typ=integer), number), address)
+        return context.get_dummy_value()
+
+    integer = types.int64
+    return types.void(columns, integer, integer, planes, integer, integer, integer, out), codegen
+
+
+_shared_bits: Any = _count_four
+
+
 @njit(cache=True, nogil=True)
-def _count_votes(columns, planes, powers, out):  # type: ignore[no-untyped-def]
-    """For each site the sum over planes of 2**power times the number of patterns with the bit set in both."""
+def _count_votes(columns, planes, powers, owners, out):  # type: ignore[no-untyped-def]
+    """For each state and site, sum over the state's planes 2**power times the number of patterns with the bit in
+    both.
+    """
     sites, width = columns.shape
+    flat_columns, flat_planes = columns.reshape(-1), planes.reshape(-1)
+    sums = np.zeros((len(out), 4), np.int64)
     out[:] = 0
     for start in range(0, width, CHUNK):
         stop = min(start + CHUNK, width)
-        first = 0
-        while first + 4 <= sites:
-            c0, c1 = columns[first, start:stop], columns[first + 1, start:stop]
-            c2, c3 = columns[first + 2, start:stop], columns[first + 3, start:stop]
-            t0, t1, t2, t3 = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+        whole = (stop - start) // LANES * LANES
+        for first in range(0, sites - sites % 4, 4):
+            sums[:] = 0
+            place = first * width + start
             for plane in range(len(powers)):
-                bits = planes[plane, start:stop]
-                n0, n1, n2, n3 = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0)
-                for word in range(stop - start):
-                    b = bits[word]
-                    n0 += _count_bits(c0[word] & b)
-                    n1 += _count_bits(c1[word] & b)
-                    n2 += _count_bits(c2[word] & b)
-                    n3 += _count_bits(c3[word] & b)
-                t0 += np.int64(n0) << powers[plane]
-                t1 += np.int64(n1) << powers[plane]
-                t2 += np.int64(n2) << powers[plane]
-                t3 += np.int64(n3) << powers[plane]
-            out[first] += t0
-            out[first + 1] += t1
-            out[first + 2] += t2
-            out[first + 3] += t3
-            first += 4
-        for site in range(first, sites):
-            total = np.int64(0)
+                own = sums[owners[plane]]
+                origin = plane * width + start
+                _shared_bits(flat_columns, place, width, flat_planes, origin, whole, powers[plane], own)
+                for word in range(start + whole, stop):
+                    for row in range(4):
+                        shared = _count_bits(columns[first + row, word] & planes[plane, word])
+                        own[row] += np.int64(shared) << powers[plane]
+            for state in range(len(out)):
+                for row in range(4):
+                    out[state, first + row] += sums[state, row]
+        for site in range(sites - sites % 4, sites):
             for plane in range(len(powers)):
                 number = np.uint64(0)
                 for word in range(start, stop):
                     number += _count_bits(columns[site, word] & planes[plane, word])
-                total += np.int64(number) << powers[plane]
-            out[site] += total
+                out[owners[plane], site] += np.int64(number) << powers[plane]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ Tie = Literal["keep", "+1", "random"]
 Path = Literal["auto", "packed", "gemm"]
 GEMM_FROM = 16
 """The batch from which unpacking blocks for a matrix product is considered at all."""
-STATES_AT_ONCE = 64
+STATES_AT_ONCE, PACKED_TOGETHER = 64, 8
 FLOAT32_EXACT = 2**24
 TIE_CODES = {"keep": 0, "+1": 1, "random": 2}
 
@@ -131,6 +131,14 @@ def compute_field(patterns: PackedPatterns, states: Signs, dynamics: Dynamics) -
     path = dynamics.path
     if path == "auto":
         path = "packed" if len(states) < GEMM_FROM else faster_path(patterns.bits, dynamics.threads)
+    if path == "packed" and len(states) > PACKED_TOGETHER:
+        # A table of weights for a few states stays in the cache.
+        parts = [
+            compute_field(patterns, states[first : first + PACKED_TOGETHER], replace(dynamics, path=path))
+            for first in range(0, len(states), PACKED_TOGETHER)
+        ]
+        votes_, overlaps_ = (np.concatenate([getattr(part, name) for part in parts]) for name in ("votes", "overlaps"))
+        return Field(votes_, parts[0].unit, overlaps_)
     overlaps = _overlaps_by_product(patterns, states) if path == "gemm" else None
     if overlaps is None:
         overlaps = patterns.overlaps(*pack_signs(states), threads=dynamics.threads)

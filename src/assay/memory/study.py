@@ -28,21 +28,31 @@ def curve_case(
     bits: int,
     cues: int,
     arms: tuple[str, ...] = ("gfa",),
+    seeds: int | None = None,
     **more: Any,
 ) -> Case:
     """Recall from one overlap at one load, simulated and predicted."""
     settings = {"task": "curve", "order": order, "load": load, "m0": m0, "bits": bits, "cues": cues, **more}
-    return Case(name, settings, arms=arms)
+    return Case(name, settings, arms=arms, seeds=seeds)
 
 
-def curves(*, bits: int, cues: int) -> tuple[Case, ...]:
+def curves(*, bits: int, cues: int, edge_seeds: int | None = None) -> tuple[Case, ...]:
     """The paper's setting (n = 3) away from the edge of the basin, and at it."""
     away = ((0.1, 0.9), (0.1, 0.7), (0.1, 0.55), (0.2, 0.9), (0.2, 0.7))
     edge = ((0.2, 0.6), (0.2, 0.55))
     return (
         *(curve_case(f"curve a={load} m={m0}", order=3, load=load, m0=m0, bits=bits, cues=cues) for load, m0 in away),
         *(
-            curve_case(f"edge a={load} m={m0}", order=3, load=load, m0=m0, bits=bits, cues=cues, arms=THEORIES)
+            curve_case(
+                f"edge a={load} m={m0}",
+                order=3,
+                load=load,
+                m0=m0,
+                bits=bits,
+                cues=cues,
+                arms=THEORIES,
+                seeds=edge_seeds,
+            )
             for load, m0 in edge
         ),
     )
@@ -83,13 +93,14 @@ def capacities(*, paths: int, seeds: int | None = None) -> tuple[Case, ...]:
     return (Case("capacity n=3", settings, arms=("gfa",), seeds=seeds),)
 
 
-def basins(*loads: float, bits: int, cues: int) -> tuple[Case, ...]:
+def basins(*loads: float, bits: int, cues: int, seeds: int | None = None) -> tuple[Case, ...]:
     """Where half of the cues are recalled."""
     return tuple(
         Case(
             f"basin a={load}",
             {"task": "basin", "order": 3, "load": load, "bits": bits, "cues": cues},
             arms=("gfa",),
+            seeds=seeds,
         )
         for load in loads
     )
@@ -240,19 +251,19 @@ SCALES = {
     ),
     "laptop": Scale(
         cases=(
-            *curves(bits=1024, cues=20),
+            *curves(bits=1024, cues=20, edge_seeds=3),
             *sizes(256, 512, 1024, cues=20),
             *others(cues=20, quartic=160, abbott=512),
             *noises(cubic=700, classical=2500, cues=10),
             *capacities(paths=50_000, seeds=5),
-            *basins(0.1, 0.2, bits=1024, cues=12),
+            *basins(0.1, 0.2, bits=1024, cues=12, seeds=3),
             *collapses(cubic=(256, 512, 1024), quartic=(96, 128, 160), cues=20),
             *recalls(bits=512, cues=100),
             *reals(cues=200),
             *sweeps(bits=1024, counts=(17_472, 34_944, 69_888), batches=(1, 64), seeds=5),
             *timed(cues=64, paths=100_000, seeds=5),
         ),
-        seeds=6,
+        seeds=5,
     ),
     "paper": Scale(
         cases=(
