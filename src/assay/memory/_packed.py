@@ -169,7 +169,11 @@ class PackedPatterns:
         """The votes of a few states, whose planes pass by the columns together."""
         most = min(OUTLIERS, self.rows.shape[0] // PATTERNS_AN_OUTLIER)
         ranges = [_inliers(weight, most) for weight in weights]
-        found = [_planes(weight, *one, self.columns.shape[1]) for weight, one in zip(weights, ranges, strict=True)]
+        width = self.columns.shape[1]
+        found = [
+            _planes(weight, low, count, outliers, width)
+            for weight, (low, count, outliers) in zip(weights, ranges, strict=True)
+        ]
         planes = np.concatenate([planes for planes, _, _ in found])
         powers = np.concatenate([powers for _, powers, _ in found])
         owners = np.repeat(np.arange(len(weights)), [len(powers) for _, powers, _ in found])
