@@ -229,3 +229,11 @@ def test_unknown_executor_is_refused(tmp_path, on):
 def test_wrong_option_is_refused(tmp_path, option, value):
     with pytest.raises(InputError):
         run(STUDY, "sample", "smoke", ledger=Ledger(tmp_path), **{option: value})
+
+
+@pytest.mark.parametrize("case", [Case("small", {"n": 10}), Case("small", {"n": 10}, alone=True)])
+def test_one_trial_at_a_time_still_runs_outside_this_process(tmp_path, case):
+    study = replace(STUDY, scales={"smoke": Scale(cases=(case,), seeds=2)}, claims=())
+    done = run(study, "sample", "smoke", ledger=Ledger(tmp_path), jobs=1)
+    pids = {record.measurements["pid"] for record in done.records}
+    assert len(pids) == 1 and os.getpid() not in pids

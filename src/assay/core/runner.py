@@ -280,24 +280,23 @@ def _in_shared_processes(tasks: Sequence[_Task], width: int) -> Iterator[Finishe
     when a worker dies otherwise, the pool is lost: trials that were in flight run one by one in processes of their own,
     where one that kills its process does no more harm, and a new pool goes on with the rest.
     """
-    import joblib
-    from joblib.externals.loky.process_executor import TerminatedWorkerError
+    from joblib.externals.loky import as_completed
+    from joblib.externals.loky.process_executor import BrokenProcessPool
 
     waiting = {task.key: task for task in tasks}
     while waiting:
         marks = Path(tempfile.mkdtemp(prefix="assay-run-"))
         threads = max(task.trial.threads for task in waiting.values())
-        calls = [
-            joblib.delayed(_run_marked)(key, task.payload, task.limit, task.trial.threads, marks)
-            for key, task in waiting.items()
-        ]
+        pool = _start_workers(width, threads)
         try:
-            with joblib.parallel_config(backend="loky", inner_max_num_threads=threads):
-                _start_workers(width)
-                parallel = joblib.Parallel(n_jobs=width, return_as="generator_unordered", batch_size=1)
-                for key, outcome in parallel(calls):
-                    yield waiting.pop(key), outcome
-        except TerminatedWorkerError:
+            calls = [
+                pool.submit(_run_marked, key, task.payload, task.limit, task.trial.threads, marks)
+                for key, task in waiting.items()
+            ]
+            for call in as_completed(calls):
+                key, outcome = call.result()
+                yield waiting.pop(key), outcome
+        except BrokenProcessPool:
             suspects = [mark for mark in sorted(marks.iterdir()) if mark.stem in waiting]
             if not suspects:
                 raise AssayError("the worker processes die before any trial starts") from None
@@ -308,15 +307,20 @@ def _in_shared_processes(tasks: Sequence[_Task], width: int) -> Iterator[Finishe
                     _late(task, mark) or _run_in_own_process(task.payload, task.limit, task.trial.threads, "cpu"),
                 )
         finally:
+            if waiting:
+                pool.shutdown(wait=False, kill_workers=True)
             shutil.rmtree(marks, ignore_errors=True)
 
 
-def _start_workers(width: int) -> None:
-    """Start the pool's processes deaf to Ctrl-C: it is this process that stops, says so, and ends them."""
-    import joblib
+def _start_workers(width: int, threads: int) -> Any:
+    """Start joblib's pool of processes, deaf to Ctrl-C: it is this process that stops, says so, and ends them."""
+    from joblib.externals.loky import get_reusable_executor
 
+    pool = get_reusable_executor(max_workers=width, env=dict.fromkeys(THREAD_VARIABLES, str(threads)))
     with _deaf_to_interrupts():
-        joblib.Parallel(n_jobs=width)(joblib.delayed(_settle_worker)() for _ in range(width))
+        for call in [pool.submit(_settle_worker) for _ in range(width)]:
+            call.result()
+    return pool
 
 
 @contextmanager
