@@ -139,7 +139,7 @@ def test_truncated_file_is_one_line(tmp_path, name):
 def test_pickles_and_text_arrays_are_refused(tmp_path):
     np.save(tmp_path / "o.npy", np.array([{}], dtype=object), allow_pickle=True)
     np.save(tmp_path / "s.npy", np.array(["a"]))
-    with pytest.raises(InputError, match="damaged or not an array"):
+    with pytest.raises(InputError, match="damaged, or not an array"):
         read_matrix(tmp_path / "o.npy")
     with pytest.raises(InputError, match="expected real numbers"):
         read_matrix(tmp_path / "s.npy")

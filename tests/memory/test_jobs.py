@@ -202,7 +202,7 @@ BAD_PATTERNS = {
     "nan": (lambda: write("p.csv", "0,1\n1,nan\n"), "p.csv, row 2, column 2: 'nan' is no bit"),
     "ragged": (lambda: write("p.csv", "0,1\n1\n"), "p.csv, row 2: has 1 bits; expected 2 as above"),
     "latin": (lambda: write("p.txt", b"01\n\xff1\n"), "p.txt, row 2: byte 0xff is not UTF-8"),
-    "truncated-npy": (lambda: write("p.npy", b"\x93NUMPY\x01\x00"), "p.npy: damaged or not an array"),
+    "truncated-npy": (lambda: write("p.npy", b"\x93NUMPY\x01\x00"), "p.npy: damaged, or not an array"),
     "truncated-npz": (lambda: write("p.npz", b"PK\x03\x04"), "p.npz: damaged"),
     "truncated-tensors": (lambda: write("p.safetensors", b"\x10\x00"), "p.safetensors: damaged"),
     "no-image": (lambda: os.mkdir("i") or (write("i/a.png", "x") and "i"), "damaged or no image"),

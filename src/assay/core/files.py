@@ -15,11 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from assay.core.errors import AssayError, InputError, MissingPackageError
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 __all__ = [
@@ -224,6 +223,8 @@ def read_matrix(path: str | os.PathLike[str], *, key: str | None = None) -> NDAr
 
 
 def _load_numpy(file: Path) -> NDArray[Any]:
+    import numpy as np
+
     try:
         array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
@@ -232,6 +233,8 @@ def _load_numpy(file: Path) -> NDArray[Any]:
 
 
 def _load_member(file: Path, key: str | None) -> NDArray[Any]:
+    import numpy as np
+
     try:
         with np.load(file, allow_pickle=False) as archive:
             name = _choose(file, sorted(archive.files), key)
@@ -279,6 +282,7 @@ def _require_numbers(array: NDArray[Any], file: Path) -> NDArray[Any]:
 
 
 def _read_parquet(file: Path) -> NDArray[np.float64]:
+    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -301,6 +305,7 @@ def _read_parquet(file: Path) -> NDArray[np.float64]:
 
 
 def _read_delimited(file: Path, *, delimiter: str) -> NDArray[np.float64]:
+    import numpy as np
     from pyarrow import ArrowException
     from pyarrow import csv as arrow_csv
 
@@ -325,6 +330,8 @@ def _read_delimited(file: Path, *, delimiter: str) -> NDArray[np.float64]:
 
 def _read_delimited_slowly(file: Path, text: str, *, delimiter: str, header: bool) -> NDArray[np.float64]:
     """Read cell by cell: slower, understands every spelling that ``float`` does, and names the first wrong cell."""
+    import numpy as np
+
     rows: list[list[float]] = []
     width = 0
     for number, cells in enumerate(csv.reader(io.StringIO(text), delimiter=delimiter), start=1):

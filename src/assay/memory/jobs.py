@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import sys
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
@@ -15,6 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from cyclopts import App, Group, Parameter
 
 from assay.core.errors import InputError
+from assay.core.jobs import (
+    STREAM,
+    Flag,
+    Reporting,
+    WholeNumber,
+    naming,
+    print_summary,
+    shows_progress,
+    stop_that_says,
+    warnings_in_one_line,
+)
 
 if TYPE_CHECKING:
     from assay.memory.memory import DenseAssociativeMemory
@@ -29,24 +37,13 @@ app = App(
     version_flags=[],
 )
 
-STREAM = "-"
 File: TypeAlias = Annotated[str, Parameter(allow_leading_hyphen=True)]
 OutFile: TypeAlias = Annotated[str | None, Parameter(alias="-o", allow_leading_hyphen=True)]
 
 
-def _whole_number(_type: Any, tokens: Sequence[Any]) -> int:
-    """The whole number that a word is; a fraction is refused and not rounded."""
-    text = tokens[0].value
-    try:
-        return int(text)
-    except ValueError:
-        raise InputError(f"{tokens[0].keyword or 'a number'} is '{text}'", expected="an integer") from None
-
-
-WholeNumber: TypeAlias = Annotated[int, Parameter(converter=_whole_number)]
-Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 KindName: TypeAlias = Literal["krotov", "abbott", "exact", "rectified", "exp", "softmax"]
 TheoryKind: TypeAlias = Literal["krotov", "abbott"]
+STOPPED = "stopped; nothing was written, and files that were there are as before"
 PICTURED = 10
 BASIN_LOADS = 8
 
@@ -66,26 +63,6 @@ class Reading:
 
     key: str | None = None
     threshold: str = "otsu"
-
-
-@Parameter(name="*", group=Group("Reporting", sort_key=3))
-@dataclass(frozen=True)
-class Reporting:
-    """How the result is told.
-
-    Parameters
-    ----------
-    json
-        Print the summary as JSON.
-    quiet
-        Print neither progress nor summary.
-    force
-        Replace an existing output file.
-    """
-
-    json: Flag = False
-    quiet: Flag = False
-    force: Flag = False
 
 
 AS_FILE, AS_USUAL = Reading(), Reporting()
@@ -174,8 +151,8 @@ def store(
         n_bits=bits,
         random_state=seed,
     )
-    with _warnings_in_one_line(reporting), _nothing_written_when_stopped():
-        with _naming(held.source):
+    with warnings_in_one_line(reporting), stop_that_says(STOPPED):
+        with naming(held.source):
             memory.fit(held.values)
         if held.image_shape is not None:
             memory.image_shape_ = held.image_shape
@@ -202,7 +179,7 @@ def store(
         f"{8 * memory.nbytes_ / (memory.n_patterns_ * memory._patterns.bits):.3g} bits a stored bit",
         f"wrote        {out}",
     ]
-    _report(summary, lines, reporting=reporting)
+    print_summary(summary, lines, reporting=reporting)
 
 
 @app.command
@@ -274,9 +251,9 @@ def recall(
         )
     continuous = memory.kind == "softmax"
     with (
-        _warnings_in_one_line(reporting),
-        _nothing_written_when_stopped(),
-        _naming(held.source),
+        warnings_in_one_line(reporting),
+        stop_that_says(STOPPED),
+        naming(held.source),
         _progress("recalling", reporting) as advance,
     ):
         result = memory.recall(values, history=plot is not None and not continuous, progress=advance)
@@ -310,7 +287,7 @@ def recall(
     ]
     if out is None and table is None and picture is None and plot is None:
         lines.append("The states are not kept: add -o restored.npy to keep them.")
-    _report(summary, lines, reporting=reporting, to_stderr=out == STREAM)
+    print_summary(summary, lines, reporting=reporting, out=STREAM if out == STREAM else None)
 
 
 @app.command
@@ -368,7 +345,7 @@ def predict(
     if not 0 <= corruption <= 1:
         raise InputError(f"corruption is {corruption:g}", expected="a share of the bits, from 0 to 1")
     alpha = _load(load, bits, patterns, order, kind)
-    with _nothing_written_when_stopped(), _progress("sampling the dynamics", reporting) as advance:
+    with stop_that_says(STOPPED), _progress("sampling the dynamics", reporting) as advance:
         curve = theory.retrieval(
             order,
             alpha,
@@ -409,7 +386,7 @@ def predict(
         f"settled after {curve.converged_at} sweeps",
         *([f"wrote        {plot}"] if plot else []),
     ]
-    _report(summary, lines, reporting=reporting)
+    print_summary(summary, lines, reporting=reporting)
 
 
 @app.command
@@ -453,7 +430,7 @@ def plan(
     """
     from assay.memory.planner import plan as make_plan
 
-    with _nothing_written_when_stopped(), _progress("orders", reporting) as advance:
+    with stop_that_says(STOPPED), _progress("orders", reporting) as advance:
         found = make_plan(
             bits,
             patterns,
@@ -466,7 +443,7 @@ def plan(
             progress=advance,
         )
     summary = {**found.__dict__, "forecasts": [dict(one.__dict__) for one in found.forecasts]}
-    _report(summary, str(found).splitlines(), reporting=reporting)
+    print_summary(summary, str(found).splitlines(), reporting=reporting)
 
 
 @app.command
@@ -509,7 +486,7 @@ def capacity(
 
     methods: list[Literal["rs", "1rsb", "dynamic"]] = ["rs", "1rsb", "dynamic"] if order >= 3 else ["rs", "dynamic"]
     found: dict[str, theory.Capacity] = {}
-    with _nothing_written_when_stopped(), _progress("solutions", reporting) as advance:
+    with stop_that_says(STOPPED), _progress("solutions", reporting) as advance:
         for method in methods:
             found[method] = theory.capacity(
                 order, method, kind=kind, horizon=horizon, overlap=overlap, paths=paths, seed=seed, progress=advance
@@ -527,7 +504,7 @@ def capacity(
         count = "" if bits is None else f", {one.patterns(bits, order, kind):,} patterns of {bits:,} bits"
         when = f" after {horizon} sweeps" if one.horizon else ""
         lines.append(f"{name:<12} alpha' = {one.load:.4f}{count}; overlap {one.overlap:.4f}{when}")
-    _report(summary, lines, reporting=reporting)
+    print_summary(summary, lines, reporting=reporting)
 
 
 @app.command
@@ -580,7 +557,7 @@ def basin(
         check_figure_output(plot, force=reporting.force)
     alpha = _load(load, bits, patterns, order, kind)
     options: dict[str, Any] = {"horizon": horizon, "kind": kind, "paths": paths, "seed": seed}
-    with _nothing_written_when_stopped(), _progress("solutions", reporting) as advance:
+    with stop_that_says(STOPPED), _progress("solutions", reporting) as advance:
         edge = theory.basin(order, alpha, **options, progress=advance)
         without = theory.basin(order, alpha, **options, self_interaction=False)
         if plot is not None:
@@ -612,7 +589,7 @@ def basin(
             f"within {horizon} sweeps",
             f"corruption   up to {100 * (1 - edge) / 2:.3g} % flipped bits{of}",
         ]
-    _report(summary, [*lines, *([f"wrote        {plot}"] if plot else [])], reporting=reporting)
+    print_summary(summary, [*lines, *([f"wrote        {plot}"] if plot else [])], reporting=reporting)
 
 
 @app.command
@@ -663,7 +640,7 @@ def audit(
         check_figure_output(plot, force=reporting.force)
     memory = DenseAssociativeMemory.load(memory_file)
     held = None if cues is None else _read(cues, reading)
-    with _warnings_in_one_line(reporting), _nothing_written_when_stopped(), _naming(cues or memory_file):
+    with warnings_in_one_line(reporting), stop_that_says(STOPPED), naming(cues or memory_file):
         report = examine(
             memory,
             None if held is None else held.values,
@@ -679,7 +656,7 @@ def audit(
         )
         save_figure(figure, plot, force=reporting.force)
     wrote = [f"wrote        {plot}"] if plot else []
-    _report(dict(report.__dict__), [*str(report).splitlines(), *wrote], reporting=reporting)
+    print_summary(dict(report.__dict__), [*str(report).splitlines(), *wrote], reporting=reporting)
 
 
 def memory_shape(memory: DenseAssociativeMemory) -> tuple[int, int] | None:
@@ -723,7 +700,7 @@ def _with_gaps(memory: DenseAssociativeMemory, cues: Bits, marks: Bits) -> Any:
 
     from assay.memory.patterns import signs_of_cues
 
-    with _naming(cues.source):
+    with naming(cues.source):
         signs = signs_of_cues(cues.values, coding=memory.coding_, bits=memory.n_features_in_)
     erased = np.asarray(marks.values)
     if erased.shape != signs.shape:
@@ -787,7 +764,7 @@ def _draw_recall(path: str, memory: DenseAssociativeMemory, result: Any, *, forc
 @contextmanager
 def _progress(what: str, reporting: Reporting) -> Iterator[Callable[[int, int], None] | None]:
     """A bar with the time that is left, where a person watches."""
-    if reporting.quiet or reporting.json or not sys.stderr.isatty():
+    if not shows_progress(reporting):
         yield None
         return
     from rich.console import Console
@@ -796,57 +773,3 @@ def _progress(what: str, reporting: Reporting) -> Iterator[Callable[[int, int], 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-@contextmanager
-def _naming(source: str) -> Iterator[None]:
-    """Say of which file an error is that the library raised on what the file holds."""
-    try:
-        yield
-    except InputError as error:
-        if error.file is not None:
-            raise
-        raise InputError(
-            error.message, file=source, row=error.row, column=error.column, expected=error.expected
-        ) from error
-
-
-@contextmanager
-def _warnings_in_one_line(reporting: Reporting) -> Iterator[None]:
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        if not reporting.quiet:
-            print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("once", UserWarning)
-        warnings.showwarning = show
-        yield
-
-
-@contextmanager
-def _nothing_written_when_stopped() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("stopped; nothing was written, and files that were there are as before") from None
-
-
-def _report(summary: Mapping[str, Any], lines: list[str], *, reporting: Reporting, to_stderr: bool = False) -> None:
-    if reporting.quiet and not reporting.json:
-        return
-    stream = sys.stderr if to_stderr else sys.stdout
-    if reporting.json:
-        print(json.dumps(_plain(summary), ensure_ascii=False, allow_nan=False), file=stream)
-    else:
-        print("\n".join(lines), file=stream)
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no NaN and no infinity: both become null."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist())
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from cyclopts import App, Group, Parameter
 
 from assay.core.errors import AssayError, InputError
+from assay.core.jobs import (
+    STREAM,
+    Flag,
+    Reporting,
+    naming,
+    print_summary,
+    require_other_file,
+    require_streams,
+    shows_progress,
+    warnings_in_one_line,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,12 +43,10 @@ app = App(
     version_flags=[],
 )
 
-STREAM = "-"
 STOPPED = "stopped; nothing was written"
 PointFile: TypeAlias = Annotated[str, Parameter(allow_leading_hyphen=True)]
 OutFile: TypeAlias = Annotated[str | None, Parameter(alias="-o", allow_leading_hyphen=True)]
 MetricName: TypeAlias = Annotated[str | None, Parameter(alias="-m")]
-Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 Forest: TypeAlias = Literal["kcenter", "random", "knn", "threshold"]
 Allocation: TypeAlias = Literal["dp", "greedy", "fixed", "hull"]
 First: TypeAlias = Literal["lowest", "random", "center", "medoid"]
@@ -129,26 +136,6 @@ class Reading:
     binarize: float | None = None
     p: float | None = None
     unit: Literal["codepoint", "byte"] = "codepoint"
-
-
-@Parameter(name="*", group=Group("Reporting", sort_key=3))
-@dataclass(frozen=True)
-class Reporting:
-    """How the result is told.
-
-    Parameters
-    ----------
-    json
-        Print the summary as JSON.
-    quiet
-        Print neither progress nor summary.
-    force
-        Replace an existing output file.
-    """
-
-    json: Flag = False
-    quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False
-    force: Flag = False
 
 
 @Parameter(name="*", group=Group("Points that don't fit in memory", sort_key=4))
@@ -276,9 +263,9 @@ def tree(
     from assay.mst.estimator import MetricMST
     from assay.mst.trees import Tree, check_tree_output, write_tree
 
-    _require_streams(out, reporting)
+    require_streams(out, reporting)
     if out is not None:
-        _require_other_file(out, points)
+        require_other_file(out, points)
         check_tree_output(out, force=reporting.force)
     in_memory = spreading.backend == "memory"
     if in_memory:
@@ -312,9 +299,9 @@ def tree(
         block_bytes=spreading.block_bytes,
         backend="threads" if in_memory else spreading.backend,
         address=spreading.address,
-        progress=_shows_progress(reporting),
+        progress=shows_progress(reporting),
     )
-    with _warnings_in_one_line(reporting), _stop_that_says(_way_on(checkpoint)):
+    with warnings_in_one_line(reporting), _stop_that_says(_way_on(checkpoint)):
         if not in_memory:
             model.fit(points)
         else:
@@ -348,7 +335,7 @@ def tree(
         else:
             names = objects.names if in_memory else None
             write_tree(out, Tree(model.edges_, model.weights_), force=reporting.force, names=names)
-    _report(summary, _tree_lines(summary), reporting=reporting, out=out)
+    print_summary(summary, _tree_lines(summary), reporting=reporting, out=out)
     if out is None and not reporting.quiet and not reporting.json:
         print("The tree is not kept: add -o tree.csv to keep it.", file=sys.stderr)
 
@@ -420,16 +407,16 @@ def complete(
     from assay.mst.metrics import CountedMetric
     from assay.mst.trees import Tree, check_tree_output, write_tree
 
-    _require_streams(out, reporting)
+    require_streams(out, reporting)
     if out is not None:
-        _require_other_file(out, points, forest)
+        require_other_file(out, points, forest)
         check_tree_output(out, force=reporting.force)
     given = _read_forest(forest)
     objects = _read(points, metric, reading, reporting=reporting)
-    with _warnings_in_one_line(reporting), _stop_that_says(STOPPED):
+    with warnings_in_one_line(reporting), _stop_that_says(STOPPED):
         measured = _measured(objects, reading)
         counted = CountedMetric(measured)
-        with _naming(forest):
+        with naming(forest):
             kept = build_forest(counted, **given, n_components=1, random_state=seed, n_jobs=jobs)
         completion = complete_forest(
             counted,
@@ -463,7 +450,7 @@ def complete(
     }
     if out is not None:
         write_tree(out, Tree(completion.edges, completion.weights), force=reporting.force, names=objects.names)
-    _report(summary, _completion_lines(summary), reporting=reporting, out=out)
+    print_summary(summary, _completion_lines(summary), reporting=reporting, out=out)
 
 
 @app.command
@@ -514,14 +501,14 @@ def cut(
     ]
     if len(chosen) != 1:
         raise InputError(f"{' and '.join(chosen) or 'no way to cut'} given", expected="one of -k, --height, --hdbscan")
-    _require_streams(out, reporting)
+    require_streams(out, reporting)
     if out is not None:
-        _require_other_file(out, tree_file)
+        require_other_file(out, tree_file)
         check_labels_output(out, force=reporting.force)
     whole = read_tree(tree_file)
     require_spanning(whole, tree_file)
     probabilities = None
-    with _naming(_name(tree_file)):
+    with naming(_name(tree_file)):
         if hdbscan:
             labels, probabilities = dendrogram.hdbscan(whole.edges, whole.weights, min_cluster_size=min_cluster_size)
         else:
@@ -536,7 +523,7 @@ def cut(
         "sizes": sizes.tolist(),
         "output": out,
     }
-    _report(summary, _cluster_lines(summary), reporting=reporting, out=out)
+    print_summary(summary, _cluster_lines(summary), reporting=reporting, out=out)
 
 
 @app.command
@@ -584,12 +571,12 @@ def check(
     from assay.mst.certificate import check_tree
     from assay.mst.trees import read_tree
 
-    _require_streams(None, reporting)
+    require_streams(None, reporting)
     if _name(points) == _name(tree_file):
         raise InputError(f"points and tree are both {_name(points)}", expected="two files")
     given = read_tree(tree_file)
     objects = _read(points, metric, reading, reporting=reporting)
-    with _warnings_in_one_line(reporting), _stop_that_says("stopped"), _naming(_name(tree_file)):
+    with warnings_in_one_line(reporting), _stop_that_says("stopped"), naming(_name(tree_file)):
         measured = _measured(objects, reading)
         report = check_tree(
             measured,
@@ -621,7 +608,7 @@ def check(
         "improvable_share_upper": None if found is None else found.improvable_upper,
         "improved_weight": None if found is None else float(found.weights.sum()),
     }
-    _report(summary, _check_lines(summary), reporting=reporting, out=None)
+    print_summary(summary, _check_lines(summary), reporting=reporting, out=None)
     if not report.ok:
         raise AssayError(f"{_name(tree_file)}: {_fault(report, given, measured)}")
 
@@ -669,9 +656,9 @@ def plot(
     """
     from assay.mst.plots import check_figure_output, save_figure
 
-    _require_other_file(out, source, *([] if points is None else [points]))
+    require_other_file(out, source, *([] if points is None else [points]))
     check_figure_output(out, force=reporting.force)
-    with _warnings_in_one_line(reporting), _stop_that_says(STOPPED):
+    with warnings_in_one_line(reporting), _stop_that_says(STOPPED):
         if kind == "tree":
             figure = _tree_figure(source, points, reading=reading, reporting=reporting)
         elif kind == "dendrogram":
@@ -681,7 +668,7 @@ def plot(
             draw = _components_figure if kind == "components" else _budget_figure
             figure = draw(objects, _measured(objects, reading), seed=seed, jobs=jobs)
     save_figure(figure, out, force=reporting.force)
-    _report({"kind": kind, "input": _name(source), "output": out}, [], reporting=reporting, out=out)
+    print_summary({"kind": kind, "input": _name(source), "output": out}, [], reporting=reporting, out=out)
 
 
 def _tree_figure(source: str, points: str | None, *, reading: Reading, reporting: Reporting) -> Figure:
@@ -715,7 +702,7 @@ def _dendrogram_figure(
         objects = _read(points, None, reading, reporting=reporting)
         _require_same_size(given, objects, tree_file=_name(source))
         names = objects.names
-    with _naming(_name(source)):
+    with naming(_name(source)):
         return plot_dendrogram(linkage(given.edges, given.weights), names=names, shown=shown, title=_name(source))
 
 
@@ -753,7 +740,7 @@ def _name(path: str) -> str:
 def _read(points: str, metric: str | None, reading: Reading, *, reporting: Reporting) -> Points:
     from assay.mst.points import read_points
 
-    with _warnings_in_one_line(reporting):
+    with warnings_in_one_line(reporting):
         return read_points(
             points,
             metric,
@@ -780,7 +767,7 @@ def _measured(objects: Points, reading: Reading) -> Metric:
     """The metric on the objects, which checks them; what is wrong is said of the file."""
     from assay.mst.metrics import make_metric
 
-    with _naming(objects.source):
+    with naming(objects.source):
         return make_metric(objects.data, objects.metric, **_metric_options(reading))
 
 
@@ -804,7 +791,7 @@ def _read_forest(path: str) -> dict[str, Any]:
     if name.endswith(".parquet") and os.path.isfile(path):
         import pyarrow.parquet as pq
 
-        with _naming(path):
+        with naming(path):
             holds_edges = {"u", "v"} <= set(pq.read_schema(path).names)
     if not holds_edges:
         return {"labels": read_labels(path)}
@@ -840,54 +827,6 @@ def _budget(text: str) -> int | str:
     return int(text) if text.isdecimal() else text
 
 
-def _require_streams(out: str | None, reporting: Reporting) -> None:
-    if out == STREAM and reporting.json:
-        raise InputError("--out - and --json both write to standard output", expected="a file for one of them")
-
-
-def _require_other_file(out: str, *inputs: str) -> None:
-    """Refuse to replace an input by the output, which --force alone would do."""
-    for given in inputs:
-        if (
-            STREAM not in (out, given)
-            and os.path.exists(out)
-            and os.path.exists(given)
-            and os.path.samefile(out, given)
-        ):
-            raise InputError("is also an input", file=out, expected="another name for --out")
-
-
-def _shows_progress(reporting: Reporting) -> bool:
-    return not reporting.quiet and not reporting.json and sys.stderr.isatty()
-
-
-@contextmanager
-def _naming(source: str) -> Iterator[None]:
-    """Say of which file an error is that the library raised on what the file holds."""
-    try:
-        yield
-    except InputError as error:
-        if error.file is not None:
-            raise
-        raise InputError(
-            error.message, file=source, row=error.row, column=error.column, expected=error.expected
-        ) from error
-
-
-@contextmanager
-def _warnings_in_one_line(reporting: Reporting) -> Iterator[None]:
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        if not reporting.quiet:
-            print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("once", UserWarning)
-        # Numpy's words on an overflow name a line of this program; results are looked at where they are made.
-        warnings.simplefilter("ignore", RuntimeWarning)
-        warnings.showwarning = show
-        yield
-
-
 @contextmanager
 def _stop_that_says(line: str) -> Iterator[None]:
     from assay.mst._tiles import interruptible
@@ -903,30 +842,6 @@ def _way_on(checkpoint: str | None) -> str:
     if checkpoint is None:
         return "stopped; nothing was written. With --checkpoint FOLDER a stopped command can be gone on with"
     return f"stopped; finished stages are in {checkpoint}: the same command goes on from there"
-
-
-def _report(summary: Mapping[str, Any], lines: list[str], *, reporting: Reporting, out: str | None) -> None:
-    """Print the summary on standard output, or on standard error when that holds the result."""
-    if reporting.quiet and not reporting.json:
-        return
-    stream = sys.stderr if out == STREAM else sys.stdout
-    if reporting.json:
-        print(json.dumps(_plain(summary), ensure_ascii=False, allow_nan=False), file=stream)
-        return
-    if out is not None and out != STREAM:
-        lines = [*lines, f"wrote        {out}"]
-    print("\n".join(lines), file=stream)
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no NaN and no infinity: both become null."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _tree_lines(summary: Mapping[str, Any]) -> list[str]:
