@@ -182,7 +182,7 @@ def test_one_violation_refutes_a_guarantee():
 def test_guarantee_says_what_its_trials_exclude():
     verdict = conclude(_study(always(lambda t: t["m"] <= 1)), "sample", "smoke", _records("m", ours=[0.5] * 10))[0]
     assert verdict.outcome == "undecided"
-    assert "excludes violation rates above 0.259" in verdict.finding
+    assert "excludes violation rates above 0.2589" in verdict.finding
 
 
 def test_checks_within_a_trial_count():

@@ -674,7 +674,7 @@ def _or_zero(value: float | None) -> float:
 
 
 def _number(value: float) -> str:
-    return f"{value:.3g}" if math.isfinite(value) else ("∞" if value > 0 else "-∞")
+    return f"{value:.4g}" if math.isfinite(value) else ("∞" if value > 0 else "-∞")
 
 
 def _json_values(value: Any) -> Any:
