@@ -66,7 +66,7 @@ define install
 	echo "Setting up $(VENV) for 'make $(1)': once, some minutes"; \
 	rm -f $(VENV)/.run-* $(VENV)/.dev-*; \
 	if $(BIN)/python -m pip --version >/dev/null 2>&1; then old=1; else old=; $(new-venv); fi; \
-	$(call pip-install,$(2)) || { test -n "$$old" && { $(new-venv); } && $(call pip-install,$(2)); }; \
+	$(call pip-install,$(2)) || { test -n "$$old" && { $(new-venv); } && $(call pip-install,$(2)); } || exit 1; \
 	touch $(VENV)/.$(1)-$(KEY); }
 endef
 
