@@ -308,7 +308,7 @@ def bvn_cdf_owen(h: ArrayLike, k: ArrayLike, rho: ArrayLike) -> Floats:
         with np.errstate(divide="ignore", invalid="ignore"):
             slope = (y - rho * x) / (x * scale)
         slope = np.where((x == 0) & (y == 0), (1.0 - rho) / scale, slope)
-        slope = np.where((x == 0) & (y != 0), np.sign(y) * np.inf, slope)
+        slope = np.where((x == 0) & (y != 0), np.copysign(np.inf, y), slope)
         return np.asarray(owens_t(x, slope), dtype=np.float64)
 
     opposite = (h * k < 0) | ((h * k == 0) & (h + k < 0))

@@ -499,7 +499,7 @@ class ChoiceData:
         ['large', 'small', 'base']
         """
         rows = list(dataset)
-        rankings = [_completion_ranking(row, number, names) for number, row in enumerate(rows)]
+        rankings = [completion_ranking(row, number, names) for number, row in enumerate(rows)]
         return cls.from_rankings(rankings, users=_users_of(rows), **options)
 
     @classmethod
@@ -915,7 +915,7 @@ def _text(completion: Any) -> Hashable:
     return str(completion)
 
 
-def _completion_ranking(row: Mapping[str, Any], number: int, names: str) -> list[Any]:
+def completion_ranking(row: Mapping[str, Any], number: int, names: str) -> list[Any]:
     if "completions" not in row:
         raise InputError(f"row {number} has no column 'completions'", expected="a list of completions")
     labels = row.get(names) or [_text(completion) for completion in row["completions"]]

@@ -14,7 +14,7 @@ import numpy as np
 
 from assay.core.errors import InputError
 from assay.probit._likelihood import FLOOR, Objective
-from assay.probit.geometry import centring, factor, normalised
+from assay.probit.geometry import centring, normalised
 from assay.probit.moments import Moments, moments_of, table_of
 
 if TYPE_CHECKING:
@@ -327,8 +327,3 @@ def _adam(loss: Callable[..., tuple[float, Floats]], x: Floats, objective: Objec
 def start_of(mu: Floats, covariance: Floats) -> Moments:
     """A start from a model that is known already."""
     return Moments(mu, covariance, 0.0, 0, 0.0)
-
-
-def free_loadings(covariance: Floats) -> Floats:
-    """Loadings whose product is a covariance, shape (n, rank of it)."""
-    return factor(covariance)

@@ -22,6 +22,7 @@ from assay.probit.fitting import (
     fit_covariance,
     fit_independent,
     independent_squares,
+    squares_of,
     start_from,
     start_of,
 )
@@ -264,7 +265,8 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
     def covariance_(self) -> Floats:
         """Covariance of utilities, normalised, shape (n, n)."""
         if self._covariance is None:
-            why = self.identified_.witness.sentence() if self.identified_ and self.identified_.witness else "pairs don't identify it"
+            witness = None if self.identified_ is None else self.identified_.witness
+            why = "Theorem 3.2" if witness is None else witness.sentence()
             raise InputError(
                 f"the covariance isn't identified by pairs: {why}", expected="rankings or best-of-three answers, or rank=0"
             )
@@ -457,8 +459,6 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         fit = self._fitted
         # A scale of its own for factor models, whose parameters are those of the fit and not of the normalised model.
         loadings = fit.loadings if features is None else features @ fit.loadings
-        from assay.probit.fitting import squares_of
-
         squares = squares_of(loadings, fit.psi)
         mu = fit.beta if features is None else features @ fit.beta
         parameters = None

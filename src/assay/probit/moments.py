@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from assay.core.errors import InputError
-from assay.probit.bivariate import bvn, bvn_cdf, normal_cdf
+from assay.probit.bivariate import bvn, bvn_cdf
 from assay.probit.choices import BEST, ORDER, WORST, Distinct, shown
 from assay.probit.geometry import covariance_of_distances, normalised
 
@@ -445,19 +445,3 @@ def _means(gaps: Floats, weights: Floats, n: int) -> Floats:
         return np.asarray(gaps.mean(axis=1))
     laplacian = np.diag(weights.sum(axis=1)) - weights
     return np.asarray(np.linalg.lstsq(laplacian, (weights * gaps).sum(axis=1), rcond=None)[0])
-
-
-def order_probability(mu: Floats, covariance: Floats, i: int, j: int, k: int) -> float:
-    """P(i over j over k) = Phi2(alpha_ij, alpha_jk; -cos A_j)."""
-    from assay.probit._likelihood import event_scores
-    from assay.probit.geometry import squared_distances
-
-    squares = squared_distances(covariance)
-    log_p, _ = event_scores(ORDER, mu[[[i, j, k]]], np.array([[squares[i, j], squares[i, k], squares[j, k]]]))
-    return float(np.exp(log_p[0]))
-
-
-def pair_probability(mu: Floats, covariance: Floats, i: int, j: int) -> float:
-    """P(i over j) = Phi(alpha_ij)."""
-    square = covariance[i, i] + covariance[j, j] - 2 * covariance[i, j]
-    return float(normal_cdf((mu[i] - mu[j]) / np.sqrt(square)))

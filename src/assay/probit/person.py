@@ -273,8 +273,3 @@ def _feasible(design: Floats, offset: Floats) -> Floats:
         if found.status == 0 and found.x[-1] > 1e-9:
             return np.asarray(found.x[:-1], dtype=np.float64)
     raise InputError("no utilities of this model fit the answers", expected="answers that the model gives a probability above 0")
-
-
-def ranking_text(items: Iterable[Hashable]) -> str:
-    """Items as ``a>b>c``."""
-    return ">".join(str(item) for item in items)
