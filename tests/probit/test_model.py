@@ -14,8 +14,9 @@ from assay.probit import ChoiceData, CorrelatedProbit, ProbitWarning, design, id
 from assay.probit._likelihood import FLOOR, Objective
 from assay.probit.choices import ORDER, Distinct
 from assay.probit.fitting import Settings, fit_covariance, squares_of, start_of
-from assay.probit.geometry import squared_distances
-from assay.probit.information import rank_needed
+from assay.probit.geometry import factor, squared_distances
+from assay.probit.information import coordinates, gather, gauge, question_information, rank_needed
+from assay.probit.long_rankings import exact_long_likelihood
 from assay.probit.moments import exact_table
 from tests.probit.oracles import agrees, people, random_model
 
@@ -71,12 +72,14 @@ def test_estimates_approach_the_truth_and_likelihood_beats_moments() -> None:
     truth = CorrelatedProbit.from_parameters(mu, covariance)
     errors = {}
     for estimator in ("moments", "moments+mle"):
-        for count in (2000, 128_000):
-            fit = CorrelatedProbit("full", estimator=estimator, n_init=1, stderr="none").fit(truth.simulate(count))
-            errors[estimator, count] = np.abs(fit.covariance_ - covariance).max()
-    assert errors["moments+mle", 128_000] < 0.05
-    assert errors["moments+mle", 128_000] < errors["moments+mle", 2000] / 3
-    assert errors["moments+mle", 128_000] <= errors["moments", 128_000]
+        for count in (2000, 32_000):
+            model = CorrelatedProbit("full", estimator=estimator, n_init=1, stderr="none")
+            fits = [model.fit(truth.simulate(count, random_state=seed)).covariance_ for seed in range(8)]
+            errors[estimator, count] = np.sqrt(np.mean((np.array(fits) - covariance) ** 2))
+    assert errors["moments+mle", 32_000] < 0.03
+    # A sixteenth of the variance is a quarter of the error.
+    assert errors["moments+mle", 2000] / errors["moments+mle", 32_000] == pytest.approx(4, rel=0.4)
+    assert errors["moments+mle", 32_000] <= errors["moments", 32_000]
 
 
 def test_starts_agree_and_threads_and_the_order_of_people_change_nothing() -> None:
@@ -151,7 +154,7 @@ def test_intervals_cover_the_truth_in_200_simulated_data_sets() -> None:
     upper = np.triu_indices(4)
     hits = []
     for seed in range(200):
-        fit = CorrelatedProbit("full", n_init=1, n_jobs=1).fit(truth.simulate(2000, random_state=seed))
+        fit = CorrelatedProbit("full", n_init=1, n_jobs=1, tol=1e-6).fit(truth.simulate(2000, random_state=seed))
         hits.append(np.abs(fit.mu_ - mu) < 1.96 * fit.stderr_.mu)
         hits.append((np.abs(fit.covariance_ - covariance) < 1.96 * fit.stderr_.covariance)[upper])
     covered = float(np.concatenate(hits).mean())
@@ -272,10 +275,25 @@ def test_exact_and_composite_likelihood_of_long_rankings_agree_on_large_samples(
     assert np.abs(exact.covariance_ - truth.covariance_).max() < 0.2
 
 
-def test_best_of_four_fits_exactly_too() -> None:
-    truth = CorrelatedProbit.from_parameters(*random_model(5, seed=2))
-    fit = CorrelatedProbit("full", exact=True, n_init=1, stderr="none", ridge=1e-4).fit(truth.simulate(8000, size=4, kind="best"))
-    assert np.corrcoef(fit.mu_, truth.mu_)[0, 1] > 0.97
+@pytest.mark.parametrize("kind", ["ranking", "best"])
+def test_the_exact_likelihood_is_that_of_orthants_and_its_gradient_that_of_differences(kind: str) -> None:
+    mu, covariance = random_model(5, seed=2)
+    truth = CorrelatedProbit.from_parameters(mu, covariance)
+    data = truth.simulate(6, size=5, kind=kind)
+    a = factor(covariance)
+    function, total = exact_long_likelihood(data, psi=FLOOR, points=1024)
+    value, d_mu, d_a = function(mu, a)
+    assert total == 6
+    logs = [np.log(truth.prob([[truth.items_[item] for item in group] for group in groups], points=8192)) for _, groups in data.long_answers]
+    assert value == pytest.approx(sum(logs), abs=0.02)
+    step = 1e-5
+    for place in range(5):
+        moved = step * np.eye(5)[place]
+        assert (function(mu + moved, a)[0] - function(mu - moved, a)[0]) / (2 * step) == pytest.approx(d_mu[place], abs=1e-5)
+    for place, column in ((0, 0), (2, 1), (4, 3)):
+        moved = np.zeros_like(a)
+        moved[place, column] = step
+        assert (function(mu, a + moved)[0] - function(mu, a - moved)[0]) / (2 * step) == pytest.approx(d_a[place, column], abs=1e-5)
 
 
 def test_balanced_designs_show_pairs_equally_and_optimal_ones_inform_more() -> None:
@@ -283,9 +301,8 @@ def test_balanced_designs_show_pairs_equally_and_optimal_ones_inform_more() -> N
     off = ~np.eye(6, dtype=bool)
     assert set(plan.pair_information[off]) == {4.0}
     assert plan.rank == plan.needed == rank_needed(6)
+    assert np.ptp(design(7, 24).pair_information[~np.eye(7, dtype=bool)]) <= 2
     model = CorrelatedProbit.from_parameters(*random_model(5, seed=1))
-    from assay.probit.information import coordinates, gather, gauge, question_information
-
     def log_det(triples: list) -> float:
         chosen = np.array(triples)
         squares = squared_distances(model.covariance_)

@@ -467,9 +467,11 @@ def _balanced(n: int, budget: int, rng: np.random.Generator) -> list[tuple[int, 
         triples = np.array(list(combinations(range(n), 3)), dtype=np.int64)
         i, j, k = triples.T
         asked = np.zeros(len(triples), dtype=np.int64)
-        for _ in range(budget):
-            # Squares prefer the pair that is furthest behind.
-            cost = (2 * shown[i, j] + 1) + (2 * shown[i, k] + 1) + (2 * shown[j, k] + 1) + 1e-3 * asked + 1e-6 * rng.random(len(triples))
+        # Every triple once shows all pairs equally often; only the rest needs a choice.
+        chosen = [tuple(triple) for triple in triples.tolist()] * (budget // len(triples))
+        for _ in range(budget % len(triples)):
+            # The rise of the sum of squared counts: pairs that are behind come first.
+            cost = shown[i, j] + shown[i, k] + shown[j, k] + 1e-3 * asked + 1e-6 * rng.random(len(triples))
             best = int(cost.argmin())
             asked[best] += 1
             a, b, c = triples[best].tolist()
