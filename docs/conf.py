@@ -16,7 +16,7 @@ release = version = __version__
 
 extensions = [
     "sphinx.ext.autodoc",
-    "sphinx.ext.mathjax",
+    "mathml",
     "sphinx.ext.viewcode",
     "numpydoc",
     "myst_parser",
@@ -38,9 +38,11 @@ numpydoc_class_members_toctree = False
 numpydoc_xref_param_type = False
 viewcode_line_numbers = True
 
+html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = f"assay {release}"
 html_static_path = ["_static"]
+html_css_files = ["pages.css"]
 html_show_sphinx = False
 html_copy_source = False
 copybutton_exclude = ".linenos, .gp, .go"

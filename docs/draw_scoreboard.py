@@ -20,7 +20,7 @@ CHARACTER = 6.7
 """Width of a character of the chips' 12 px type, on the generous side."""
 CHIP_PADDING = 34
 SYMBOLS: dict[Outcome, str] = {"holds": "✓", "fails": "✗", "undecided": "?", "not run": "–"}
-WORDS: dict[Outcome, str] = {"holds": "holds", "fails": "fails", "undecided": "undecided", "not run": "not run"}
+WORDS: dict[Outcome, str] = {"holds": "hold", "fails": "fail", "undecided": "undecided", "not run": "not run"}
 
 STYLE = """
 text { font: 14px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1c2024 }
@@ -41,15 +41,19 @@ text { fill: #e6edf3 } .quiet, .quiet tspan { fill: #9aa5b1 } .page { fill: #141
 
 
 def scoreboard() -> str:
-    """The picture as SVG: a row for each method, in it a chip for each claim."""
+    """The picture as SVG: a row for each method, in it a chip for each claim that this scale can decide."""
     cards = [card for card in load_cards().values() if card.package.startswith("assay.")]
     parts: list[str] = []
     told: list[str] = []
     y = float(MARGIN + 14)
     for card in cards:
-        verdicts = committed_verdicts(card)
+        every = committed_verdicts(card)
+        here = {claim.id for claim in load_study(card).claims if not claim.scales or SCALE in claim.scales}
+        verdicts = [verdict for verdict in every if verdict.claim in here]
         counts = Counter(verdict.outcome for verdict in verdicts)
         summary = ", ".join(f"{counts[outcome]} {WORDS[outcome]}" for outcome in SYMBOLS if counts[outcome])
+        if len(verdicts) < len(every):
+            summary += f", {len(every) - len(verdicts)} more at another scale"
         summary = summary or "no results yet"
         told.append(f"{card.name}: {summary}")
         parts.append(

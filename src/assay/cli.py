@@ -1,4 +1,4 @@
-"""The command `assay`: list, show, check, report, doctor, new, and every method's jobs, mounted without importing them."""
+"""The command `assay`: list, show, check, report, doctor, new, and every method's jobs, which are mounted lazily."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ def mount_methods(onto: App, arguments: Sequence[str]) -> None:
     for point in sorted(entry_points(group="assay.methods"), key=lambda one: one.name):
         if point.name in onto:
             continue
-        onto.command(f"{point.value}.jobs:app", name=point.name, help=_job_line(point.name, arguments))
+        line = _job_line(point.name, arguments)
+        onto.command(f"{point.value}.jobs:app", name=point.name, **({"help": line} if line else {}))
 
 
 def _job_line(name: str, arguments: Sequence[str]) -> str:
@@ -131,7 +132,9 @@ def show(
     method: str,
     /,
     *,
-    scale: Annotated[str | None, Parameter(help="Which scale's verdicts; the largest in the ledger when left out.")] = None,
+    scale: Annotated[
+        str | None, Parameter(help="Which scale's verdicts; the largest in the ledger when left out.")
+    ] = None,
     ledger: LedgerUrl = "assay-ledger",
     json_: Json = False,
 ) -> None:
@@ -170,25 +173,33 @@ def show(
 @app.command
 def check(
     *methods: str,
-    scale: Annotated[str, Parameter(help="smoke (seconds), laptop (minutes), or paper (the paper's own data).")] = "smoke",
+    scale: Annotated[
+        str, Parameter(help="smoke (seconds), laptop (minutes), or paper (the paper's own data).")
+    ] = "smoke",
     seeds: Annotated[int | None, Parameter(help="Seeds 0 … N-1 instead of the scale's own number.")] = None,
     case: Annotated[tuple[str, ...], Parameter(help="Only the cases that match this pattern; may be repeated.")] = (),
     arm: Annotated[
         tuple[str, ...],
-        Parameter(help="Add your own arm as module:function, or run only the arms that match a pattern; may be repeated."),
+        Parameter(
+            help="Add your own arm as module:function, or run only the arms that match a pattern; may be repeated."
+        ),
     ] = (),
-    on: Annotated[str, Parameter(help="local, ray, ray://HOST:PORT, dask, or a Dask scheduler's tcp://HOST:PORT.")] = "local",
+    on: Annotated[
+        str, Parameter(help="local, ray, ray://HOST:PORT, dask, or a Dask scheduler's tcp://HOST:PORT.")
+    ] = "local",
     jobs: Annotated[int | None, Parameter(help="Trials at a time on this machine; one a core when left out.")] = None,
     retry: Annotated[bool, Parameter(negative="", help="Run trials again that failed before.")] = False,
-    holm: Annotated[bool, Parameter(negative="", help="Let p-values corrected for the number of claims decide.")] = False,
+    holm: Annotated[
+        bool, Parameter(negative="", help="Let p-values corrected for the number of claims decide.")
+    ] = False,
     ledger: LedgerUrl = "assay-ledger",
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="", help="No progress.")] = False,
     json_: Json = False,
 ) -> int:
     """Test on this machine what the papers claim; all installed methods when none is named.
 
-    Trials that the ledger holds aren't run again, so a stopped run goes on where it stopped. The exit status is 1 when a
-    trial failed; a claim that fails is a result.
+    Trials that the ledger holds aren't run again, so a stopped run goes on where it stopped. The exit status is 1 when
+    a trial failed; a claim that fails is a result.
 
     Example: assay check mst --scale smoke
 
@@ -224,10 +235,15 @@ def check(
 @app.command
 def report(
     *,
-    out: Annotated[Path, Parameter(help="The folder to write; an older report there is replaced.")] = Path("assay-report"),
+    out: Annotated[Path, Parameter(help="The folder to write; an older report there is replaced.")] = Path(
+        "assay-report"
+    ),
     ledger: LedgerUrl = "assay-ledger",
     scale: Annotated[str | None, Parameter(help="Which scale; each method's largest when left out.")] = None,
     open_: Annotated[bool, Parameter(name="--open", negative="", help="Open it in the browser.")] = False,
+    force: Annotated[
+        bool, Parameter(negative="", help="Replace an older report although files were added to it.")
+    ] = False,
     json_: Json = False,
 ) -> None:
     """Write the report: a folder of pages that opens from disk, a scoreboard and a page a method.
@@ -248,7 +264,7 @@ def report(
         raise InputError(f"the ledger {ledger} holds no trial", expected="a run of `assay check` before")
     cards = {name: card for name, card in load_cards().items() if name in methods}
     studies = {name: load_study(card) for name, card in cards.items() if not card.missing}
-    page = write_report(place, out, cards=cards, studies=studies, scale=scale)
+    page = write_report(place, out, cards=cards, studies=studies, scale=scale, force=force)
     if json_:
         print_json({"page": str(page), "methods": methods})
     else:
@@ -310,16 +326,27 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def _run_study(
-    study: Study, method: str, scale: str, ledger: Ledger, options: Mapping[str, Any], *, show: bool
-) -> Run:
+def _run_study(study: Study, method: str, scale: str, ledger: Ledger, options: Mapping[str, Any], *, show: bool) -> Run:
     """Run what is missing, with a progress bar when a person watches."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     from assay.core.runner import run as run_study
 
     console = _console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal)) as bar:
         line = bar.add_task(f"{method}, {scale}", total=None)
         ended = 0
@@ -330,7 +357,9 @@ def _run_study(
             bar.update(line, advance=1, description=f"{method}, {scale}: {record.arm} on {record.case}")
             if record.status != "done" and show:
                 reason = (record.error.strip().splitlines() or [""])[-1]
-                bar.console.print(f"{record.arm} on {record.case}, seed {record.seed} {record.status}: {reason}", markup=False)
+                bar.console.print(
+                    f"{record.arm} on {record.case}, seed {record.seed} {record.status}: {reason}", markup=False
+                )
 
         try:
             return run_study(
@@ -343,7 +372,9 @@ def _run_study(
                 **options,
             )
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"stopped; {ended} trials of this run are kept, and the same command goes on") from None
+            raise KeyboardInterrupt(
+                f"stopped; {ended} trials of this run are kept, and the same command goes on"
+            ) from None
 
 
 def _result(study: Study, method: str, scale: str, ledger: Ledger, done: Run, *, correct: bool) -> dict[str, Any]:
@@ -462,7 +493,7 @@ def _card_summary(card: Card) -> dict[str, Any]:
 
 def _largest_scale(study: Study, records: Sequence[Record]) -> str:
     present = {record.scale for record in records}
-    return next((name for name in reversed(study.scales) if name in present), next(iter(study.scales)))
+    return next((name for name in reversed(list(study.scales)) if name in present), next(iter(study.scales)))
 
 
 def _left_out(card: Card) -> bool:

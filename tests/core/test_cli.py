@@ -14,10 +14,10 @@ import pytest
 
 from assay.core.template import write_template
 
-OWN_ARM = '''
+OWN_ARM = """
 def zeros(*arguments, **options):
     raise RuntimeError("my arm fails")
-'''
+"""
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,9 @@ def test_method_that_lacks_packages_says_how_to_install_them(assay, installed, r
     package.mkdir(parents=True)
     for file in card.parent.glob("*.*"):
         (package / file.name).write_bytes(file.read_bytes())
-    lines = ['needs = ["no_such_module"]' if line.startswith("needs") else line for line in card.read_text().splitlines()]
+    lines = [
+        'needs = ["no_such_module"]' if line.startswith("needs") else line for line in card.read_text().splitlines()
+    ]
     (package / "card.toml").write_text("\n".join(lines))
     for entry in installed.glob("*.dist-info"):
         (broken / entry.name).mkdir()
@@ -156,11 +158,15 @@ def test_doctor_tells_the_machine_and_every_extra(assay):
 def test_broken_pipe_is_quiet(installed, tmp_path):
     command = f"{sys.executable} -m assay list --json | head -c 1"
     environment = {**os.environ, "PYTHONPATH": str(installed)}
-    answer = subprocess.run(command, shell=True, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    answer = subprocess.run(
+        command, shell=True, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert answer.stderr == ""
 
 
-@pytest.mark.parametrize("statement", ["import assay", "import assay.cli", "from assay.cli import run; run(['--help'])"])
+@pytest.mark.parametrize(
+    "statement", ["import assay", "import assay.cli", "from assay.cli import run; run(['--help'])"]
+)
 def test_nothing_heavy_is_imported_before_it_is_needed(statement):
     script = f"{statement}\nimport sys\nprint('\\n'.join(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -185,4 +191,6 @@ def test_help_takes_at_most_three_times_as_long_as_importing_cyclopts():
 
 def test_module_runs_as_the_command_does():
     answer = subprocess.run([sys.executable, "-m", "assay", "--version"], capture_output=True, text=True, check=True)
-    assert answer.stdout.strip() == Path(__file__).parents[2].joinpath("src/assay/__init__.py").read_text().split('"')[-2]
+    assert (
+        answer.stdout.strip() == Path(__file__).parents[2].joinpath("src/assay/__init__.py").read_text().split('"')[-2]
+    )

@@ -80,7 +80,9 @@ def test_wrong_cell_is_named_by_row_and_column(tmp_path, text, place):
 
 @pytest.mark.filterwarnings("ignore")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
-@given(hnp.arrays(np.float64, hnp.array_shapes(min_dims=2, max_dims=2, max_side=6), elements=st.floats(allow_nan=False)))
+@given(
+    hnp.arrays(np.float64, hnp.array_shapes(min_dims=2, max_dims=2, max_side=6), elements=st.floats(allow_nan=False))
+)
 def test_table_comes_back_from_text_and_parquet(tmp_path, array):
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -183,9 +185,11 @@ def test_existing_output_is_kept_without_force(tmp_path):
 
 
 def test_file_that_appears_meanwhile_is_kept(tmp_path):
-    with pytest.raises(InputError, match="exists already"), atomic_path(tmp_path / "out.txt") as temporary:
-        temporary.write_text("ours")
-        (tmp_path / "out.txt").write_text("theirs")
+    writing = atomic_path(tmp_path / "out.txt")
+    writing.__enter__().write_text("ours")
+    (tmp_path / "out.txt").write_text("theirs")
+    with pytest.raises(InputError, match="exists already"):
+        writing.__exit__(None, None, None)
     assert (tmp_path / "out.txt").read_text() == "theirs"
     assert os.listdir(tmp_path) == ["out.txt"]
 
@@ -193,10 +197,11 @@ def test_file_that_appears_meanwhile_is_kept(tmp_path):
 @pytest.mark.parametrize("error", [ValueError("x"), KeyboardInterrupt()])
 def test_failed_write_leaves_nothing_and_keeps_the_old_file(tmp_path, error):
     path = write_text(tmp_path / "out.csv", "old")
-    with pytest.raises(type(error)), atomic_path(path, force=True) as temporary:
-        assert temporary.suffix == ".csv"
-        temporary.write_text("half")
-        raise error
+    writing = atomic_path(path, force=True)
+    temporary = writing.__enter__()
+    assert temporary.suffix == ".csv"
+    temporary.write_text("half")
+    assert not writing.__exit__(type(error), error, None)
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["out.csv"]
 

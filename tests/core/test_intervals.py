@@ -116,6 +116,12 @@ def test_cases_are_resampled_within_themselves():
     assert pooled.high - pooled.low > 50
 
 
+def test_cases_of_few_values_are_resampled_together():
+    rng = np.random.default_rng(0)
+    groups = [rng.normal(center, 0.1, 2) for center in np.arange(30.0)]
+    assert locate(groups).high - locate(groups).low > 3
+
+
 def test_p_value_of_few_values_is_the_sign_test():
     values = np.array([-3.0, -2.0, -1.5, -1.0, -0.5, 0.5, -4.0, -6.0])
     expected = stats.binomtest(7, 8, alternative="greater").pvalue

@@ -8,7 +8,15 @@ from dataclasses import replace
 import pytest
 
 from assay.core.errors import AssayError, InputError
-from assay.core.ledger import Ledger, Record, describe_environment, read_parquet, source_digest, trial_key, write_parquet
+from assay.core.ledger import (
+    Ledger,
+    Record,
+    describe_environment,
+    read_parquet,
+    source_digest,
+    trial_key,
+    write_parquet,
+)
 from assay.core.study import Trial
 from tests.core import sample_study
 
@@ -55,7 +63,9 @@ def test_file_is_plain_json(tmp_path):
     assert '"nan": null' in text and '"up": "inf"' in text and '"format": 1' in text
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 99}', '{"format": 1}', '{"format": 1, "measurements": {}}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"format": 99}', '{"format": 1}', '{"format": 1, "measurements": {}}']
+)
 def test_torn_or_foreign_file_counts_as_missing(tmp_path, text):
     ledger = Ledger(tmp_path)
     ledger.add(RECORD)
@@ -104,7 +114,14 @@ TRIAL = Trial("sample", "ours", "small", 0, "smoke", {"a": 1, "b": 2}, {"n": 3})
 
 @pytest.mark.parametrize(
     "change",
-    [{"arm": "x"}, {"case": "x"}, {"seed": 1}, {"scale": "x"}, {"arm_settings": {"a": 2, "b": 2}}, {"case_settings": {}}],
+    [
+        {"arm": "x"},
+        {"case": "x"},
+        {"seed": 1},
+        {"scale": "x"},
+        {"arm_settings": {"a": 2, "b": 2}},
+        {"case_settings": {}},
+    ],
 )
 def test_key_follows_everything_that_determines_the_result(change):
     assert trial_key(replace(TRIAL, **change), source="s") != trial_key(TRIAL, source="s")

@@ -119,7 +119,9 @@ def test_what_trials_print_stays_out_of_standard_output(tmp_path):
         from tests.core.test_runner import _with_conduct
         run(_with_conduct("prints"), "sample", "smoke", ledger=Ledger({str(tmp_path)!r}))
     """
-    answer = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], cwd=HERE, capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], cwd=HERE, capture_output=True, text=True, check=True
+    )
     assert answer.stdout == ""
     assert "noise on standard output" in answer.stderr
 
@@ -135,7 +137,8 @@ def test_killed_run_loses_only_the_trials_in_flight(tmp_path, stop):
         from tests.core.sample_study import STUDY
         scale = Scale(cases=(Case("small", {{"n": 10}}),), seeds=60)
         study = replace(STUDY, scales={{"smoke": scale}}, claims=())
-        run(study, "sample", "smoke", ledger=Ledger({str(tmp_path)!r}), jobs=2, progress=lambda record: time.sleep(0.05))
+        def pause(record): time.sleep(0.05)
+        run(study, "sample", "smoke", ledger=Ledger({str(tmp_path)!r}), jobs=2, progress=pause)
     """
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(script)], cwd=HERE, stderr=subprocess.PIPE, start_new_session=True
@@ -202,7 +205,9 @@ def test_unknown_executor_is_refused(tmp_path, on):
         run(STUDY, "sample", "smoke", ledger=Ledger(tmp_path), on=on)
 
 
-@pytest.mark.parametrize(("option", "value"), [("cases", ["nothing*"]), ("arms", ["nobody"]), ("seeds", 0), ("jobs", 0)])
+@pytest.mark.parametrize(
+    ("option", "value"), [("cases", ["nothing*"]), ("arms", ["nobody"]), ("seeds", 0), ("jobs", 0)]
+)
 def test_wrong_option_is_refused(tmp_path, option, value):
     with pytest.raises(InputError):
         run(STUDY, "sample", "smoke", ledger=Ledger(tmp_path), **{option: value})

@@ -26,7 +26,8 @@ def test_the_bound_covers_the_minimum_as_often_as_it_says(ci: str) -> None:
     optimum = prim_matrix(cdist(X, X))[1].sum()
     metric = CountedMetric(make_metric(X))
     bounds = [
-        certify(metric, edges, weights, rows=100, ci=ci, rng=np.random.default_rng(seed)).mst_lower_bound for seed in range(200)
+        certify(metric, edges, weights, rows=100, ci=ci, rng=np.random.default_rng(seed)).mst_lower_bound
+        for seed in range(200)
     ]
     assert np.mean(np.array(bounds) <= optimum) >= 0.99
     if ci == "normal":
@@ -41,7 +42,11 @@ def test_sampling_everything_gives_the_nearest_neighbour_bound_and_a_minimum_tre
         distances = random_metric(kind, n, rng)
         edges = np.array([(rng.integers(i), i) for i in range(1, n)])
         result = certify(
-            CountedMetric(make_metric(distances, "precomputed")), edges, distances[edges[:, 0], edges[:, 1]], rows=n, rng=rng
+            CountedMetric(make_metric(distances, "precomputed")),
+            edges,
+            distances[edges[:, 0], edges[:, 1]],
+            rows=n,
+            rng=rng,
         )
         nearest = np.where(np.eye(n, dtype=bool), np.inf, distances).min(axis=1)
         optimum = tree_weight(distances)
@@ -68,7 +73,13 @@ def test_rows_cost_n_distances_each_and_improve_the_tree() -> None:
     assert result.improvable_rate <= result.improvable_upper <= 1
     for jobs in (2, 4):
         other = certify(
-            CountedMetric(make_metric(X)), edges, weights, rows=50, rng=np.random.default_rng(0), n_jobs=jobs, block_bytes=40_000
+            CountedMetric(make_metric(X)),
+            edges,
+            weights,
+            rows=50,
+            rng=np.random.default_rng(0),
+            n_jobs=jobs,
+            block_bytes=40_000,
         )
         np.testing.assert_array_equal(other.edges, result.edges)
         assert other.mst_lower_bound == result.mst_lower_bound
@@ -89,7 +100,11 @@ def test_confidence_limits_cover_a_skewed_mean() -> None:
     for ci, least in (("normal", 0.9), ("bernstein", 0.99)):
         limits = [
             mean_upper_limit(
-                np.random.default_rng(seed).choice(population, 200, replace=False), population=3000, confidence=0.99, ci=ci, largest=20.0
+                np.random.default_rng(seed).choice(population, 200, replace=False),
+                population=3000,
+                confidence=0.99,
+                ci=ci,
+                largest=20.0,
             )
             for seed in range(300)
         ]
@@ -130,6 +145,10 @@ def test_what_is_wrong_with_a_tree_is_said() -> None:
     ):
         with pytest.raises(InputError, match=message):
             check_tree(X, *arguments)
-    for options, message in (({"samples": 1}, "number of rows is 1"), ({"confidence": 1.0}, "confidence is 1.0"), ({"ci": "t"}, "ci is 't'")):
+    for options, message in (
+        ({"samples": 1}, "number of rows is 1"),
+        ({"confidence": 1.0}, "confidence is 1.0"),
+        ({"ci": "t"}, "ci is 't'"),
+    ):
         with pytest.raises(InputError, match=message):
             check_tree(X, [[0, 1], [1, 2], [2, 3]], **options)

@@ -58,10 +58,18 @@ def test_one_representative_stays_within_beta_alpha_and_two(kind: str) -> None:
 
 @given(st.sampled_from(KINDS), st.integers(0, 10**6), st.sampled_from(ALLOCATIONS), st.integers(0, 12), st.booleans())
 @settings(max_examples=120, deadline=None)
-def test_certificates_hold_for_any_budget_and_allocation(kind: str, seed: int, allocation: str, budget: int, extra: bool) -> None:
+def test_certificates_hold_for_any_budget_and_allocation(
+    kind: str, seed: int, allocation: str, budget: int, extra: bool
+) -> None:
     distances, forest, _ = instance(kind, seed, largest=18)
     tree = complete_forest(
-        distances, forest=forest, metric="precomputed", budget=budget, allocation=allocation, extra_edge=extra, random_state=seed
+        distances,
+        forest=forest,
+        metric="precomputed",
+        budget=budget,
+        allocation=allocation,
+        extra_edge=extra,
+        random_state=seed,
     )
     optimum = best_completion(distances, forest)
     assert is_spanning_tree(tree.edges, len(distances))
@@ -69,7 +77,10 @@ def test_certificates_hold_for_any_budget_and_allocation(kind: str, seed: int, a
     assert 1 <= tree.beta <= tree.alpha
     assert tree.lower_bound <= optimum * (1 + ROUNDING)
     assert tree.budget_used <= budget
-    assert tree.alpha == pytest.approx(1 + tree.component_costs.sum() / forest.weight if forest.weight else 1.0) or tree.exact
+    assert (
+        tree.alpha == pytest.approx(1 + tree.component_costs.sum() / forest.weight if forest.weight else 1.0)
+        or tree.exact
+    )
 
 
 @given(st.sampled_from(KINDS), st.integers(0, 10**6), st.integers(0, 6))
@@ -147,16 +158,16 @@ def test_extreme_forests_and_stopped_kruskal_give_the_minimum_spanning_tree(kind
 @pytest.mark.parametrize(("p", "members", "epsilon"), [(2, 1, 1.0), (3, 2, 0.5), (10, 4, 0.01), (1000, 3, 0.001)])
 def test_the_tight_instance_meets_its_closed_form(p: int, members: int, epsilon: float) -> None:
     """Theorem 3: the bound 2 is attained in the limit."""
-    distances, labels = tight_instance(p, members, epsilon)
+    distances, _ = tight_instance(p, members, epsilon)
     size = members + 1
     # The instance's spanning trees: the representatives in a path, and the further object at their end.
     edges = np.array([(size * i + k, size * i + k + 1) for i in range(p) for k in range(members)])
-    metric = make_metric(distances, "precomputed") if p < 1000 else _Unchecked(distances)
+    metric = make_metric(distances, "precomputed") if p < 1000 else unchecked(distances)
     tree = complete_forest(metric, edges=edges, budget=p * (members - 1), allocation="fixed", extra_edge=False)
     optimum = (1 + members * epsilon) * p - epsilon
     weight = (2 + members * epsilon - epsilon) * p - 1
-    # A representative more would be the further object: one component, by farthest-first, has it second. So the
-    # representatives are the first objects only, which all cost the same 1 to serve it.
+    # Any number of the representatives of a component costs the same 1 to serve the further object, so one will do;
+    # farthest-first would take the further object itself second, and escape.
     single = complete_forest(metric, edges=edges, extra_edge=False)
     assert single.total_weight / optimum == pytest.approx(weight / optimum, rel=1e-12)
     assert single.component_costs.sum() == pytest.approx(p, rel=1e-12)
@@ -167,7 +178,7 @@ def test_the_tight_instance_meets_its_closed_form(p: int, members: int, epsilon:
         assert single.total_weight / optimum == pytest.approx(1.99502, abs=5e-6)
 
 
-def _Unchecked(distances: np.ndarray) -> CountedMetric:
+def unchecked(distances: np.ndarray) -> CountedMetric:
     from assay.mst._given import PrecomputedMetric
 
     return CountedMetric(PrecomputedMetric(distances))
@@ -190,7 +201,9 @@ def test_calls_are_what_the_formulas_say(allocation: str, n_jobs: int) -> None:
     assert metric.calls == formula
     tree = complete_forest(metric, forest=forest, budget="2t", allocation=allocation, n_jobs=n_jobs)
     counts = tree.representative_counts
-    steps = {"fixed": counts - 1, "greedy": np.minimum(counts, forest.sizes - 1)}.get(allocation, np.minimum(24, forest.sizes - 1))
+    steps = {"fixed": counts - 1, "greedy": np.minimum(counts, forest.sizes - 1)}.get(
+        allocation, np.minimum(24, forest.sizes - 1)
+    )
     formula["representatives"] = int((forest.sizes * (1 + steps)).sum())
     formula["completion"] = 150 * int(counts.sum()) - int((forest.sizes * counts).sum()) + 12 * 11 // 2
     formula["weights"] = 11
@@ -239,7 +252,8 @@ def test_the_extra_edge_never_makes_the_tree_heavier() -> None:
     for seed in range(30):
         distances, forest, _ = instance(KINDS[seed % 4], seed)
         plain, more = (
-            complete_forest(distances, forest=forest, metric="precomputed", extra_edge=extra).total_weight for extra in (False, True)
+            complete_forest(distances, forest=forest, metric="precomputed", extra_edge=extra).total_weight
+            for extra in (False, True)
         )
         assert more <= plain + 1e-12
 

@@ -16,7 +16,11 @@ from tests.mst.oracles import KINDS, random_metric
 
 
 def same_partition(first: np.ndarray, second: np.ndarray) -> bool:
-    return len(set(zip(first.tolist(), second.tolist(), strict=True))) == len(set(first.tolist())) == len(set(second.tolist()))
+    return (
+        len(set(zip(first.tolist(), second.tolist(), strict=True)))
+        == len(set(first.tolist()))
+        == len(set(second.tolist()))
+    )
 
 
 @given(st.sampled_from(KINDS), st.integers(2, 30), st.integers(0, 10**6))
@@ -25,13 +29,17 @@ def test_heights_are_scipys_single_linkage(kind: str, n: int, seed: int) -> None
     distances = random_metric(kind, n, np.random.default_rng(seed))
     merges = single_linkage(distances, "precomputed")
     assert is_valid_linkage(merges)
-    np.testing.assert_allclose(merges[:, 2], scipy_linkage(squareform(distances, checks=False), "single")[:, 2], rtol=1e-12)
+    np.testing.assert_allclose(
+        merges[:, 2], scipy_linkage(squareform(distances, checks=False), "single")[:, 2], rtol=1e-12
+    )
 
 
 def test_single_linkage_is_scipys_where_heights_are_distinct() -> None:
     X = np.random.default_rng(0).normal(size=(120, 3))
     np.testing.assert_allclose(single_linkage(X), scipy_linkage(X, "single"), rtol=1e-12)
-    np.testing.assert_allclose(single_linkage(X, "cityblock"), scipy_linkage(pdist(X, "cityblock"), "single"), rtol=1e-12)
+    np.testing.assert_allclose(
+        single_linkage(X, "cityblock"), scipy_linkage(pdist(X, "cityblock"), "single"), rtol=1e-12
+    )
 
 
 def test_cuts_agree_with_fcluster() -> None:
@@ -82,7 +90,9 @@ def test_hdbscan_finds_what_scikit_learns_finds() -> None:
     from sklearn.cluster import HDBSCAN
 
     rng = np.random.default_rng(0)
-    X = np.concatenate([rng.normal(size=(80, 2)), [12, 0] + rng.normal(size=(60, 2)), rng.uniform(-8, 20, size=(15, 2))])
+    X = np.concatenate(
+        [rng.normal(size=(80, 2)), np.array([12, 0]) + rng.normal(size=(60, 2)), rng.uniform(-8, 20, size=(15, 2))]
+    )
     distances = cdist(X, X)
     core = np.sort(distances, axis=1)[:, 4]
     reach = np.maximum(distances, np.maximum(core[:, None], core[None]))

@@ -6,7 +6,7 @@ import sys
 import warnings
 from pathlib import Path
 
-import networkx
+import networkx as nx
 import numpy as np
 import pytest
 from scipy.cluster.hierarchy import linkage as scipy_linkage
@@ -35,7 +35,15 @@ def fitted(X: object, **options: object) -> MetricMST:
 def assert_same(first: MetricMST, second: MetricMST) -> None:
     for name in ("edges_", "weights_", "labels_", "representatives_"):
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
-    for name in ("alpha_", "beta_", "mst_lower_bound_", "mst_ratio_upper_", "gamma_", "forest_weights_", "n_distance_calls_"):
+    for name in (
+        "alpha_",
+        "beta_",
+        "mst_lower_bound_",
+        "mst_ratio_upper_",
+        "gamma_",
+        "forest_weights_",
+        "n_distance_calls_",
+    ):
         assert getattr(first, name) == getattr(second, name), name
 
 
@@ -51,7 +59,9 @@ def test_a_union_of_forests_is_near_the_minimum_with_few_distances() -> None:
     assert tree.total_weight_ / optimum <= tree.mst_ratio_upper_ < 1.2
     assert (np.diff(tree.weights_) >= 0).all()
     assert (tree.edges_[:, 0] < tree.edges_[:, 1]).all()
-    np.testing.assert_allclose(tree.weights_, np.linalg.norm(X[tree.edges_[:, 0]] - X[tree.edges_[:, 1]], axis=1), rtol=1e-12)
+    np.testing.assert_allclose(
+        tree.weights_, np.linalg.norm(X[tree.edges_[:, 0]] - X[tree.edges_[:, 1]], axis=1), rtol=1e-12
+    )
     assert not tree.exact_
     assert tree.gamma_ is None
     assert tree.certified_
@@ -68,13 +78,17 @@ def test_one_forest_keeps_every_edge_of_it() -> None:
     assert tree.n_components_ == 22
 
 
-@pytest.mark.parametrize("options", [{}, {"forest": "kcenter", "budget": "2t"}, {"mode": "exact_mfc", "max_component": 50}])
+@pytest.mark.parametrize(
+    "options", [{}, {"forest": "kcenter", "budget": "2t"}, {"mode": "exact_mfc", "max_component": 50}]
+)
 def test_the_same_seed_gives_the_same_tree_for_any_number_of_threads(options: dict) -> None:
     X = points(900)
     one = fitted(X, n_jobs=1, **options)
     for jobs in (2, 4):
         assert_same(one, fitted(X, n_jobs=jobs, block_bytes="8MB", **options))
-    assert not np.array_equal(one.edges_, fitted(X, **{"random_state": 1, "forest": "random", **options}).edges_) or options.get("forest")
+    assert not np.array_equal(
+        one.edges_, fitted(X, **{"random_state": 1, "forest": "random", **options}).edges_
+    ) or options.get("forest")
 
 
 def test_auto_makes_the_exact_tree_where_it_costs_no_more() -> None:
@@ -233,7 +247,7 @@ def test_conversions_keep_the_tree() -> None:
     u, v = tree.edges_[3]
     assert matrix[u, v] == tree.weights_[3]
     graph = tree.to_networkx()
-    assert networkx.is_tree(graph)
+    assert nx.is_tree(graph)
     assert graph[int(u)][int(v)]["weight"] == tree.weights_[3]
 
 
@@ -319,7 +333,15 @@ distance = Chebyshev(last=int(sys.argv[2]), end=lambda: os.kill(os.getpid(), 9))
 MetricMST(distance, checkpoint=sys.argv[1], **stopped_options).fit(list(np.random.default_rng(0).normal(size=(120, 3))))
 """
 
-stopped_options = {"algorithm": "mfc", "n_forests": 3, "tol": 0, "certify": 20, "check_metric": 0, "random_state": 7, "progress": False}
+stopped_options = {
+    "algorithm": "mfc",
+    "n_forests": 3,
+    "tol": 0,
+    "certify": 20,
+    "check_metric": 0,
+    "random_state": 7,
+    "progress": False,
+}
 
 
 class Chebyshev:
@@ -430,7 +452,12 @@ def test_bad_objects_are_named() -> None:
 
 
 def test_sizes_of_blocks() -> None:
-    assert [resolve_bytes(size) for size in (8_000_000, "64MB", "8 MiB", "0.5GB")] == [8_000_000, 64_000_000, 8 << 20, 500_000_000]
+    assert [resolve_bytes(size) for size in (8_000_000, "64MB", "8 MiB", "0.5GB")] == [
+        8_000_000,
+        64_000_000,
+        8 << 20,
+        500_000_000,
+    ]
 
 
 def test_progress_is_silent_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
@@ -439,7 +466,9 @@ def test_progress_is_silent_without_a_terminal(capfd: pytest.CaptureFixture[str]
     assert captured.out == captured.err == ""
 
 
-def test_progress_shows_calls_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_shows_calls_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "160")

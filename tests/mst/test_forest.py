@@ -197,7 +197,9 @@ def test_neighbour_graph_of_strings_needs_few_of_them(monkeypatch: pytest.Monkey
     words = ["cat", "cut", "cot", "house", "mouse", "louse"]
     assert build_forest(words, metric="levenshtein", forest="knn", n_neighbors=2, n_components=6).n_components == 2
     monkeypatch.setattr("assay.mst.forest.EXACT_NEIGHBOURS", 5)
-    with pytest.raises(InputError, match=r'forest="knn" on 6 objects with levenshtein distances; expected at most 5 objects'):
+    with pytest.raises(
+        InputError, match=r'forest="knn" on 6 objects with levenshtein distances; expected at most 5 objects'
+    ):
         build_forest(words, metric="levenshtein", forest="knn")
 
 
@@ -226,7 +228,9 @@ def test_many_copies_of_few_points_need_no_quadratic_work() -> None:
 def test_the_forest_does_not_depend_on_the_number_of_threads() -> None:
     X = np.random.default_rng(0).normal(size=(3000, 5))
     for kind in ("kcenter", "random"):
-        one, two, four = (build_forest(X, forest=kind, random_state=5, n_jobs=jobs, max_component=400) for jobs in (1, 2, 4))
+        one, two, four = (
+            build_forest(X, forest=kind, random_state=5, n_jobs=jobs, max_component=400) for jobs in (1, 2, 4)
+        )
         for other in (two, four):
             np.testing.assert_array_equal(one.edges, other.edges)
             np.testing.assert_array_equal(one.weights, other.weights)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.mst.oracles import is_spanning_tree, tree_weight
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
@@ -18,6 +17,7 @@ from assay.mst._graph import (
     prim_matrix,
     shortest_incident,
 )
+from tests.mst.oracles import is_spanning_tree, tree_weight
 
 
 def symmetric(n: int, seed: int, *, values: int = 0) -> np.ndarray:

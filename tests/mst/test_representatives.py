@@ -22,7 +22,9 @@ from assay.mst.representatives import (
 )
 
 costs_of_components = st.lists(
-    st.lists(st.floats(0, 10), min_size=1, max_size=7).map(lambda values: sorted(values, reverse=True)), min_size=1, max_size=4
+    st.lists(st.floats(0, 10), min_size=1, max_size=7).map(lambda values: sorted(values, reverse=True)),
+    min_size=1,
+    max_size=4,
 )
 
 
@@ -84,7 +86,9 @@ def test_prefixes_are_farthest_first_traversals() -> None:
             to_chosen = cdist(X[members], X[points[:j]]).min(axis=1)
             assert points[j] == members[to_chosen.argmax()]
         for j in range(1, len(points) + 1):
-            assert prefixes.costs[i][j - 1] == pytest.approx(cdist(X[members], X[points[:j]]).min(axis=1).max(), abs=1e-12)
+            assert prefixes.costs[i][j - 1] == pytest.approx(
+                cdist(X[members], X[points[:j]]).min(axis=1).max(), abs=1e-12
+            )
     explored = prefixes.explored()
     assert explored.tolist() == [3, 0, 6, forest.sizes[3] - 1, 1]
     assert metric.calls == {"representatives": int((forest.sizes * (1 + explored)).sum())}
@@ -110,7 +114,9 @@ def test_assignments_of_shorter_prefixes_need_no_distances() -> None:
 
 def test_copies_exhaust_a_component_early() -> None:
     X = np.repeat([[0.0], [1.0]], 5, axis=0)
-    prefixes = Prefixes(CountedMetric(make_metric(X)), build_forest(X, labels=np.zeros(10)), rng=np.random.default_rng(0))
+    prefixes = Prefixes(
+        CountedMetric(make_metric(X)), build_forest(X, labels=np.zeros(10)), rng=np.random.default_rng(0)
+    )
     assert allocate(prefixes, 9, allocation="dp").tolist() == [1]
     assert prefixes.costs == [[1.0, 0.0]]
 

@@ -108,7 +108,6 @@ def read_card(folder: Path, *, package: str) -> Card:
     _require(data["paper"], _PAPER, optional=_PAPER_OPTIONAL, where="paper.", file=file)
     for number, job in enumerate(data.get("jobs", []), start=1):
         _require(job, _JOB, optional={"setup": str}, where=f"jobs[{number}].", file=file)
-    paper = {key: tuple(value) if isinstance(value, list) else value for key, value in data["paper"].items()}
     return Card(
         name=data["name"],
         package=package,
@@ -118,7 +117,7 @@ def read_card(folder: Path, *, package: str) -> Card:
         extra=data["extra"],
         needs=tuple(data["needs"]),
         keywords=tuple(data.get("keywords", ())),
-        paper=Paper(**paper),
+        paper=Paper(**{**data["paper"], "authors": tuple(data["paper"]["authors"])}),
         jobs=tuple(JobCard(**job) for job in data.get("jobs", [])),
         folder=folder,
     )
@@ -177,6 +176,8 @@ def _require(
     for name, value in data.items():
         kind = fields.get(name) or optional.get(name) or None.__class__
         if kind is None.__class__:
-            raise InputError(f"unknown field {where}{name}", file=file, expected=f"one of {', '.join([*fields, *optional])}")
+            raise InputError(
+                f"unknown field {where}{name}", file=file, expected=f"one of {', '.join([*fields, *optional])}"
+            )
         if not isinstance(value, kind):
             raise InputError(f"{where}{name} is {value!r}", file=file, expected=f"a value of type {kind.__name__}")

@@ -186,7 +186,8 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values; infinities and NaN become None."""
-        return _json_values(asdict(self))
+        values: dict[str, Any] = _json_values(asdict(self))
+        return values
 
 
 @dataclass(frozen=True)
@@ -543,7 +544,9 @@ def conclude(
         verdict = replace(verdicts[number], p_holm=p)
         if correct and verdict.outcome == "holds" and p > 1 - CONFIDENCE:
             verdict = replace(
-                verdict, outcome="undecided", finding=f"{verdict.finding}; not after Holm's correction (p = {_number(p)})"
+                verdict,
+                outcome="undecided",
+                finding=f"{verdict.finding}; not after Holm's correction (p = {_number(p)})",
             )
         verdicts[number] = verdict
     return verdicts
@@ -567,16 +570,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def _verdict(study: Study, method: str, scale_name: str, claim: Claim, found: Sequence[Record]) -> Verdict:
     def verdict(outcome: Outcome, finding: str, conclusion: Conclusion | None = None) -> Verdict:
-        return Verdict(
-            claim.id, claim.statement, claim.source, outcome, finding, claim.paper, claim.note, conclusion
-        )
+        return Verdict(claim.id, claim.statement, claim.source, outcome, finding, claim.paper, claim.note, conclusion)
 
     if claim.scales and scale_name not in claim.scales:
-        needs = "; ".join(study.scales[name].requires or f"{name} trials" for name in claim.scales if name in study.scales)
-        return verdict("not run", f"needs the {' or '.join(claim.scales)} scale: {needs}")
-    planned = [
-        trial for trial in study.trials(method, scale_name) if claim.test.wants(trial.arm, trial.case, study)
-    ]
+        needs = "; ".join(filter(None, (study.scales[name].requires for name in claim.scales if name in study.scales)))
+        return verdict("not run", f"needs the {' or '.join(claim.scales)} scale{': ' if needs else ''}{needs}")
+    planned = [trial for trial in study.trials(method, scale_name) if claim.test.wants(trial.arm, trial.case, study)]
     evidence = [record for record in found if claim.test.wants(record.arm, record.case, study)]
     have = {(record.arm, record.case, record.seed) for record in evidence}
     absent = [trial for trial in planned if (trial.arm, trial.case, trial.seed) not in have]
@@ -632,8 +631,8 @@ def _sentence(
         claimed.append(f"{'above' if strict else 'at least'} {_number(low)}")
     if high is not None:
         claimed.append(f"{'below' if strict else 'at most'} {_number(high)}")
-    if not all(math.isfinite(shown[name]) for name in ("lower", "upper")):
-        sure = f"n = {n} is too few for a bound"
+    if not math.isfinite(shown["lower"]) and not math.isfinite(shown["upper"]):
+        sure = f"n = {n} gives no bound"
     else:
         sure = f"at 95 % {' and '.join(bounds)}, n = {n}"
     return f"{quantity} {_number(shown['estimate'])} ({sure}); claimed {' and '.join(claimed)}"

@@ -34,7 +34,9 @@ def resolve_device(name: str = "auto") -> torch.device:
     MissingPackageError
         torch isn't installed.
     """
-    torch = _torch("a device")
+    _require_torch("a device")
+    import torch
+
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -42,7 +44,9 @@ def resolve_device(name: str = "auto") -> torch.device:
     except RuntimeError as error:
         raise InputError(f"device '{name}'", expected="auto, cpu, cuda or cuda:N") from error
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InputError(f"device '{name}'", expected=f"a device of this machine, which has {torch.cuda.device_count()} GPUs")
+        raise InputError(
+            f"device '{name}'", expected=f"a device of this machine, which has {torch.cuda.device_count()} GPUs"
+        )
     return device
 
 
@@ -54,7 +58,9 @@ def resolve_dtype(name: str) -> torch.dtype:
     InputError
         The name is none of float32, float64, bfloat16, float16.
     """
-    torch = _torch("a dtype")
+    _require_torch("a dtype")
+    import torch
+
     if name not in _DTYPES:
         raise InputError(f"dtype '{name}'", expected=f"one of: {', '.join(_DTYPES)}")
     dtype: torch.dtype = getattr(torch, name)
@@ -63,12 +69,12 @@ def resolve_dtype(name: str) -> torch.dtype:
 
 def torch_generator(seed: int, *, device: str | torch.device = "cpu") -> torch.Generator:
     """A seeded generator on a device."""
-    return _torch("a generator").Generator(device=device).manual_seed(seed)
+    _require_torch("a generator")
+    import torch
+
+    return torch.Generator(device=device).manual_seed(seed)
 
 
-def _torch(what: str):  # type: ignore[no-untyped-def]  # the module torch
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingPackageError("torch", what=what, extra="torch") from error
-    return torch
+def _require_torch(what: str) -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise MissingPackageError("torch", what=what, extra="torch")

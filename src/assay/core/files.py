@@ -224,7 +224,9 @@ def _load_numpy(file: Path) -> NDArray[Any]:
     try:
         array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
-        raise InputError(f"damaged or not an array: {_first_line(error)}", file=file, expected="a .npy array") from error
+        raise InputError(
+            f"damaged or not an array: {_first_line(error)}", file=file, expected="a .npy array"
+        ) from error
     return _require_numbers(array, file)
 
 
@@ -261,7 +263,9 @@ def _choose(file: Path, names: list[str], key: str | None) -> str:
             raise InputError(f"holds no array '{key}'", file=file, expected=f"--key of {', '.join(names) or 'none'}")
         return key
     if len(names) != 1:
-        raise InputError(f"holds {len(names)} arrays", file=file, expected=f"--key, one of {', '.join(names) or 'none'}")
+        raise InputError(
+            f"holds {len(names)} arrays", file=file, expected=f"--key, one of {', '.join(names) or 'none'}"
+        )
     return names[0]
 
 

@@ -234,13 +234,15 @@ def current_records(study: Study, records: Iterable[Record]) -> list[Record]:
     newest: dict[tuple[str, str, str, int], Record] = {}
     for record in records:
         arm = study.arms.get(record.arm)
-        if not record.source.startswith(source) or (arm is not None and dict(arm.settings) != dict(record.arm_settings)):
+        if not record.source.startswith(source):
+            continue
+        if arm is not None and _canonical(arm.settings) != _canonical(record.arm_settings):
             continue
         if arm is not None and arm.function is not None and record.source != trial_source(study.trial, arm.function):
             continue
         scale = study.scales.get(record.scale)
         cases = {case.name: case.settings for case in scale.cases} if scale else {}
-        if dict(cases.get(record.case, {})) != dict(record.case_settings):
+        if _canonical(cases.get(record.case, {})) != _canonical(record.case_settings):
             continue
         place = (record.scale, record.case, record.arm, record.seed)
         if place not in newest or newest[place].started < record.started:
@@ -271,8 +273,8 @@ def trial_key(trial: Trial, *, source: str) -> str:
 def source_digest(function: Callable[..., Any]) -> str:
     """The digest of a function's module and of all modules of its package that it reaches by imports.
 
-    Comments, docstrings and layout don't count. For a module of ``assay.mst`` the package is ``assay.mst``; for others it
-    is the outermost package, or the module itself.
+    Comments, docstrings and layout don't count. For a module of ``assay.mst`` the package is ``assay.mst``; for others
+    it is the outermost package, or the module itself.
     """
     return _source_digest(function.__module__)
 
@@ -330,7 +332,11 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
                 node.body = node.body[1:]
     return tree
 
@@ -401,6 +407,11 @@ def read_parquet(path: str | os.PathLike[str]) -> list[Record]:
         return [Record(**fields) for fields in grouped.values()]
     except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise InputError(f"not a table of trials: {error}", file=file, expected="a ledger as Parquet") from error
+
+
+def _canonical(settings: Mapping[str, Any]) -> str:
+    """Settings as the ledger keeps them, where a tuple is a list."""
+    return json.dumps(dict(settings), sort_keys=True, ensure_ascii=False)
 
 
 def _digest(text: str) -> str:

@@ -58,7 +58,8 @@ def peak_memory() -> Iterator[PeakMemory]:
 
     On Linux the kernel's own high-water mark is reset first, so that earlier peaks don't hide this one and short peaks
     aren't missed. Elsewhere the mark can't be reset: then the figure is right only in a process of its own. Memory that
-    was freed to the allocator before the block and is used again in it isn't seen; a process of its own has least of it.
+    was freed to the allocator before the block and is used again in it isn't seen; a process of its own has least of
+    it.
     """
     peak = PeakMemory()
     reset = _reset_peak()

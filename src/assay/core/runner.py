@@ -35,6 +35,8 @@ __all__ = ["Run", "run"]
 
 GRACE_SECONDS = 10.0
 """How long a trial may take to stop by itself after its time is up."""
+LATE = ".late"
+"""The ending of the mark of a trial whose time was up."""
 STDERR_TAIL = 4000
 PARENT_CHECK_SECONDS = 1.0
 THREAD_VARIABLES = (
@@ -109,10 +111,6 @@ class _Task:
 
 
 Finished = tuple[_Task, _Outcome]
-
-
-class _TimeIsUp(BaseException):
-    """Raised in a trial by its alarm; no ``except Exception`` of a trial catches it."""
 
 
 def run(
@@ -203,7 +201,9 @@ def _missing(
         else:
             case = study.case(trial)
             payload = _payload(study.trial, trial, by_value=on != "local")
-            tasks.append(_Task(key, source, trial, payload, limit, alone=case.alone, own_process=case.own_process or trial.gpu))
+            tasks.append(
+                _Task(key, source, trial, payload, limit, alone=case.alone, own_process=case.own_process or trial.gpu)
+            )
     return tasks
 
 
@@ -236,7 +236,9 @@ def _executor(on: str) -> Callable[[list[_Task], int], Iterator[Finished]]:
         return lambda tasks, jobs: _run_on_ray(tasks, jobs, address=address)
     if on == "dask" or on.startswith(("tcp://", "tls://", "ucx://", "ws://", "wss://")):
         return lambda tasks, jobs: _run_on_dask(tasks, jobs, address=None if on == "dask" else on)
-    raise InputError(f"on is '{on}'", expected="local, ray, ray://HOST:PORT, dask, or tcp://HOST:PORT of a Dask scheduler")
+    raise InputError(
+        f"on is '{on}'", expected="local, ray, ray://HOST:PORT, dask, or tcp://HOST:PORT of a Dask scheduler"
+    )
 
 
 def _run_locally(tasks: list[_Task], jobs: int) -> Iterator[Finished]:
@@ -274,8 +276,9 @@ def _run_alone(task: _Task, gpus: _Gpus) -> Finished:
 def _in_shared_processes(tasks: Sequence[_Task], width: int) -> Iterator[Finished]:
     """Run tasks in a pool of processes that live on between trials.
 
-    When a worker dies the pool is lost; the trials that were in flight then run one by one in processes of their own,
-    where the one that kills its process does no more harm, and a new pool goes on with the rest.
+    A trial whose time is up ends its process, because what it was doing may have left the process unsound. Then, and
+    when a worker dies otherwise, the pool is lost: trials that were in flight run one by one in processes of their own,
+    where one that kills its process does no more harm, and a new pool goes on with the rest.
     """
     import joblib
     from joblib.externals.loky.process_executor import TerminatedWorkerError
@@ -283,23 +286,37 @@ def _in_shared_processes(tasks: Sequence[_Task], width: int) -> Iterator[Finishe
     waiting = {task.key: task for task in tasks}
     while waiting:
         marks = Path(tempfile.mkdtemp(prefix="assay-run-"))
+        threads = max(task.trial.threads for task in waiting.values())
+        calls = [
+            joblib.delayed(_run_marked)(key, task.payload, task.limit, task.trial.threads, marks)
+            for key, task in waiting.items()
+        ]
         try:
-            threads = max(task.trial.threads for task in waiting.values())
             with joblib.parallel_config(backend="loky", inner_max_num_threads=threads):
-                parallel = joblib.Parallel(n_jobs=width, return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs")
-                jobs = [joblib.delayed(_run_marked)(task.key, task.payload, task.limit, task.trial.threads, marks) for task in waiting.values()]
-                try:
-                    for key, outcome in parallel(jobs):
-                        yield waiting.pop(key), outcome
-                except TerminatedWorkerError:
-                    suspects = [mark.name for mark in marks.iterdir() if mark.name in waiting]
-                    for key in suspects:
-                        task = waiting.pop(key)
-                        yield task, _run_in_own_process(task.payload, task.limit, task.trial.threads, "cpu")
-                    if not suspects:
-                        raise AssayError("the worker processes die before any trial starts") from None
+                parallel = joblib.Parallel(n_jobs=width, return_as="generator_unordered", batch_size=1)
+                for key, outcome in parallel(calls):
+                    yield waiting.pop(key), outcome
+        except TerminatedWorkerError:
+            suspects = [mark for mark in sorted(marks.iterdir()) if mark.stem in waiting]
+            if not suspects:
+                raise AssayError("the worker processes die before any trial starts") from None
+            for mark in suspects:
+                task = waiting.pop(mark.stem)
+                yield (
+                    task,
+                    _late(task, mark) or _run_in_own_process(task.payload, task.limit, task.trial.threads, "cpu"),
+                )
         finally:
             shutil.rmtree(marks, ignore_errors=True)
+
+
+def _late(task: _Task, mark: Path) -> _Outcome | None:
+    """The outcome of a trial that ended its process because its time was up; None for one that ended with the pool."""
+    started = mark.stat().st_mtime
+    if mark.suffix != LATE and time.time() - started < task.limit + GRACE_SECONDS / 2:
+        return None
+    when = datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds")
+    return _Outcome("timed out", {}, task.limit, when, _too_long(task.limit), {}, _environment())
 
 
 def _run_marked(key: str, payload: bytes, limit: float, threads: int, marks: Path) -> tuple[str, _Outcome]:
@@ -307,7 +324,7 @@ def _run_marked(key: str, payload: bytes, limit: float, threads: int, marks: Pat
     mark = marks / key
     mark.touch()
     _settle_worker()
-    outcome = _execute(payload, limit, threads, device="cpu")
+    outcome = _execute(payload, limit, threads, device="cpu", at_limit=lambda: mark.rename(mark.with_suffix(LATE)))
     mark.unlink(missing_ok=True)
     return key, outcome
 
@@ -342,7 +359,9 @@ def _run_on_ray(tasks: list[_Task], jobs: int, *, address: str | None) -> Iterat
         elif started:
             ray.init(address=address, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise InputError(f"no Ray cluster at '{address}': {error}", expected="the address of a running cluster") from error
+        raise InputError(
+            f"no Ray cluster at '{address}': {error}", expected="the address of a running cluster"
+        ) from error
     try:
         remote = ray.remote(max_retries=0)(_run_in_own_process)
         pending: dict[Any, _Task] = {}
@@ -382,8 +401,8 @@ def _run_on_dask(tasks: list[_Task], jobs: int, *, address: str | None) -> Itera
             arguments = (task.payload, task.limit, task.trial.threads, device)
             pending[client.submit(_run_in_own_process, *arguments, pure=False, resources=resources)] = task
         for future in as_completed(list(pending)):
-            error = future.exception()
-            yield pending.pop(future), future.result() if error is None else _lost(str(error))
+            raised = future.exception()
+            yield pending.pop(future), future.result() if raised is None else _lost(str(raised))
     finally:
         client.close()
         if cluster is not None:
@@ -408,8 +427,10 @@ def _payload(function: Callable[..., Any], trial: Trial, *, by_value: bool) -> b
         cloudpickle.unregister_pickle_by_value(module)
 
 
-def _execute(payload: bytes, limit: float, threads: int, *, device: str) -> _Outcome:
-    """Run a trial in this process; whatever it raises becomes its record."""
+def _execute(
+    payload: bytes, limit: float, threads: int, *, device: str, at_limit: Callable[[], Any] = lambda: None
+) -> _Outcome:
+    """Run a trial in this process; whatever it raises becomes its record, and its time limit ends the process."""
     from threadpoolctl import threadpool_limits
 
     started, clock = _now(), time.perf_counter()
@@ -419,11 +440,9 @@ def _execute(payload: bytes, limit: float, threads: int, *, device: str) -> _Out
     try:
         function, trial = pickle.loads(payload)
         trial.device = device
-        with threadpool_limits(threads), _time_limit(limit):
+        with threadpool_limits(threads), _time_limit(limit, at_limit):
             measurements = _numbers(function(trial))
             artifacts = trial.artifacts
-    except _TimeIsUp:
-        status, error = "timed out", f"took longer than {limit:g} s"
     except Exception:
         status, error = "failed", traceback.format_exc()
     seconds = time.perf_counter() - clock
@@ -437,24 +456,33 @@ def _numbers(measurements: Mapping[str, float]) -> dict[str, float]:
 
 
 @contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise `_TimeIsUp` after some seconds; end the process when compiled code doesn't let it be raised."""
+def _time_limit(seconds: float, at_limit: Callable[[], Any]) -> Iterator[None]:
+    """End this process after some seconds, having called `at_limit`.
+
+    Raising in the trial instead could stop a compiler or an allocator half-way, in a process that runs further trials.
+    Compiled code that doesn't return to Python is ended some seconds later, without `at_limit`.
+    """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return
 
     def ring(_signal: int, _frame: Any) -> None:
-        raise _TimeIsUp
+        at_limit()
+        os._exit(1)
 
     earlier = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
-    faulthandler.dump_traceback_later(seconds + GRACE_SECONDS, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(seconds + GRACE_SECONDS, exit=True, file=2)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         faulthandler.cancel_dump_traceback_later()
         signal.signal(signal.SIGALRM, earlier)
+
+
+def _too_long(limit: float) -> str:
+    return f"took longer than {limit:g} s"
 
 
 def _run_in_own_process(payload: bytes, limit: float, threads: int, device: str) -> _Outcome:
@@ -482,7 +510,7 @@ def _run_in_own_process(payload: bytes, limit: float, threads: int, device: str)
             return outcome
     seconds = time.perf_counter() - clock
     if seconds > limit:
-        status, reason = "timed out", f"took longer than {limit:g} s"
+        status, reason = "timed out", _too_long(limit)
     else:
         reason = f"its process ended with status {process.returncode}"
     tail = stderr.decode(errors="replace")[-STDERR_TAIL:]

@@ -71,6 +71,8 @@ class Case:
         Patterns of the arms that run on this case; all when left out.
     needs : sequence of str
         Modules that must be importable.
+    lacks : callable, optional
+        Says what else the case needs and this machine lacks, such as a data file, in words; empty for nothing.
     seeds : int, optional
         How many seeds this case runs, where the scale's number isn't right for it.
     alone : bool
@@ -83,6 +85,7 @@ class Case:
     settings: Settings = field(default_factory=dict)
     arms: tuple[str, ...] | None = None
     needs: tuple[str, ...] = ()
+    lacks: Callable[[], str] | None = field(default=None, compare=False)
     seeds: int | None = None
     alone: bool = False
     own_process: bool = False
@@ -259,9 +262,11 @@ class Study:
         return next(case for case in self.scale(trial.scale).cases if case.name == trial.case)
 
     def lacking(self, trial: Trial) -> tuple[str, ...]:
-        """What a trial needs and this machine lacks: modules, and a GPU."""
+        """What a trial needs and this machine lacks: modules, data, and a GPU."""
         arm, case = self.arms[trial.arm], self.case(trial)
         lacking = tuple(module for module in (*arm.needs, *case.needs) if not _installed(module))
+        if case.lacks is not None and (what := case.lacks()):
+            lacking = (*lacking, what)
         return (*lacking, A_GPU) if arm.gpu and not gpu_names() else lacking
 
 
@@ -299,7 +304,9 @@ def user_arm(study: Study, reference: str) -> tuple[str, Arm]:
         raise InputError(f"arm '{reference}': {error}", expected="a module that can be imported from here") from error
     function = getattr(module, function_name, None)
     if not callable(function):
-        raise InputError(f"arm '{reference}': {module_name} has no function {function_name}", expected=study.arm_signature)
+        raise InputError(
+            f"arm '{reference}': {module_name} has no function {function_name}", expected=study.arm_signature
+        )
     return reference, Arm(role="user", label=function_name, function=function, settings={"function": reference})
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -119,6 +119,29 @@ class Metric(ABC):
         return square
 
 
+class ReducingMetric(Metric):
+    """A metric whose objects lie elsewhere, so that what reduces over all of them is done where they lie.
+
+    Each reduction returns what the same function of this package returns on objects in memory.
+    """
+
+    @abstractmethod
+    def nearest(self, centers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return each object's nearest centre and its distance, as ``forest.nearest_centers``: n * t evaluations."""
+
+    @abstractmethod
+    def trees(
+        self, batches: Sequence[Sequence[NDArray[np.int64]]], *, matrix_members: int
+    ) -> Iterator[list[tuple[NDArray[np.int64], NDArray[np.float64]]]]:
+        """Yield, for each batch, a minimum spanning tree of each of its components, as ``forest.prim``."""
+
+    @abstractmethod
+    def minima(
+        self, labels: NDArray[np.int64], count: int, points: NDArray[np.int64], component: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Return nearest distances from representatives to other components, as ``completion.segmented_minima``."""
+
+
 def square_in_strips(metric: Metric, members: Indices, *, rows: int) -> NDArray[np.float64]:
     """Return ``metric.square(members)`` from blocks of `rows` queries.
 
@@ -190,6 +213,19 @@ class CountedMetric(Metric):
             yield
         finally:
             self._ledger.stage = before
+
+    def book(self, evaluations: int) -> None:
+        """Count evaluations that the metric made inside a reduction."""
+        self._ledger.add(evaluations)
+        if isinstance(self.metric, CountedMetric):
+            self.metric.book(evaluations)
+
+    @property
+    def reducing(self) -> ReducingMetric | None:
+        """The metric itself where it reduces elsewhere; what it evaluates is told to `book`."""
+        if isinstance(self.metric, CountedMetric):
+            return self.metric.reducing
+        return self.metric if isinstance(self.metric, ReducingMetric) else None
 
     def block(self, queries: Indices, targets: Indices) -> NDArray[np.float64]:
         """Return ``metric.block`` and count q * m evaluations."""

@@ -227,7 +227,7 @@ def _finish(total: float, p: float, finish: int) -> float:
     if finish == SQRT:
         return math.sqrt(total)
     if finish == ROOT:
-        return total ** (1.0 / p)
+        return total ** (1.0 / p)  # type: ignore[no-any-return]
     if finish == ANGLE:
         return 2.0 * math.asin(min(1.0, 0.5 * math.sqrt(total)))
     return total
@@ -242,7 +242,7 @@ def _power(base: float, p: float) -> float:
         return base * base * base
     if p == 4.0:
         return (base * base) * (base * base)
-    return base**p
+    return base**p  # type: ignore[no-any-return]
 
 
 @njit(cache=True, nogil=True)
@@ -253,7 +253,7 @@ def _direct(X, i, j, scale, kind, p):  # type: ignore[no-untyped-def]
     for k in range(X.shape[1]):
         difference = np.float64(X[i, k]) * a - np.float64(X[j, k]) * b
         if kind == SQUARED:
-            total = _fma(difference, difference, total)
+            total = _fma(difference, difference, total)  # type: ignore[call-arg]
         elif kind == ABSOLUTE:
             total += abs(difference)
         elif kind == MAXIMUM:
@@ -281,7 +281,7 @@ def centred_squares(X, shift, scale):  # type: ignore[no-untyped-def]
         total = 0.0
         for k in range(X.shape[1]):
             value = (np.float64(X[i, k]) - shift[k]) * factor
-            total = _fma(value, value, total)
+            total = _fma(value, value, total)  # type: ignore[call-arg]
         out[i] = total
     return out
 
@@ -312,7 +312,7 @@ def _pack_panels(X, index, shift, scale, packed):  # type: ignore[no-untyped-def
         origin = start * dims
         for k in range(0, whole, LANES):
             for c in range(0, WIDTH, LANES):
-                _pack_square(flat, starts, c, factors, shift, k, packed, origin + k * WIDTH)
+                _pack_square(flat, starts, c, factors, shift, k, packed, origin + k * WIDTH)  # type: ignore[call-arg]
         for k in range(whole, dims):
             for c in range(WIDTH):
                 packed[origin + k * WIDTH + c] = (np.float64(flat[starts[c] + k]) - shift[k]) * factors[c]

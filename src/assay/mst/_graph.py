@@ -40,7 +40,7 @@ def minimum_spanning_forest(n: int, edges: IntArray, weights: FloatArray) -> Int
     ndarray of int64, shape (n - number of components,)
         Positions in `edges`, by increasing weight; equal weights in the order of `edges`.
     """
-    return _kruskal(n, np.ascontiguousarray(edges), np.argsort(weights, kind="stable"))
+    return np.asarray(_kruskal(n, np.ascontiguousarray(edges), np.argsort(weights, kind="stable")))
 
 
 def components(n: int, edges: IntArray) -> IntArray:
@@ -56,7 +56,7 @@ def components(n: int, edges: IntArray) -> IntArray:
     -------
     ndarray of int64, shape (n,)
     """
-    return _components(n, np.ascontiguousarray(edges))
+    return np.asarray(_components(n, np.ascontiguousarray(edges)))
 
 
 def first_cycle(n: int, edges: IntArray) -> int:

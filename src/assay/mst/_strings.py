@@ -71,7 +71,7 @@ def _scorer(name: str) -> Callable[..., Any]:
         from rapidfuzz.distance import OSA, JaroWinkler, Levenshtein
     except ImportError as error:
         raise MissingPackageError("rapidfuzz", what=f"metric={name!r}", extra="mst") from error
-    return {
+    return {  # type: ignore[return-value]
         "levenshtein": Levenshtein.distance,
         "levenshtein_normalized": Levenshtein.normalized_distance,
         "osa": OSA.distance,

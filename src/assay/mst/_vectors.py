@@ -54,11 +54,16 @@ class VectorMetric(Metric):
         One of `VECTOR_METRICS`.
     p : float
         Exponent of minkowski, at least 1.
+    shift : ndarray of float64, shape (d,), optional
+        What euclidean distances in many dimensions subtract first; the column means when left out. Rows that are part
+        of a larger array are given that one's, so that their distances are the same bit for bit.
     """
 
     trusted = True
 
-    def __init__(self, X: NDArray[Any], name: str, *, p: float = 2.0) -> None:
+    def __init__(
+        self, X: NDArray[Any], name: str, *, p: float = 2.0, shift: NDArray[np.float64] | None = None
+    ) -> None:
         self.X, self.name, self.p = _read_only(X), name, float(p)
         self.is_metric = name != "sqeuclidean"
         self._scale = self._shift = self._squares = _NOTHING
@@ -72,7 +77,7 @@ class VectorMetric(Metric):
         if self._kind == SQUARED and dims >= EXPANDED_FROM:
             self._kind = DOT
             if name != "cosine":
-                self._shift = _column_means(X)
+                self._shift = _column_means(X) if shift is None else shift
             self._squares = centred_squares(X, self._shift, self._scale)
 
     def __len__(self) -> int:

@@ -163,8 +163,16 @@ def certify(
     improved = float(weights.sum())
     bound = min(bound, improved, total)
     ratio = improved / bound if bound > 0 else (1.0 if improved == 0 else math.inf)
-    upper = improvable / n if sampled == n else 1.0 if improvable == sampled else float(betaincinv(improvable + 1, sampled - improvable, CYCLE_CONFIDENCE))
-    return Certificate(sampled, 1.0 if sampled == n else confidence, ci, bound, ratio, improvable, upper, edges, weights)
+    upper = (
+        improvable / n
+        if sampled == n
+        else 1.0
+        if improvable == sampled
+        else float(betaincinv(improvable + 1, sampled - improvable, CYCLE_CONFIDENCE))
+    )
+    return Certificate(
+        sampled, 1.0 if sampled == n else confidence, ci, bound, ratio, improvable, upper, edges, weights
+    )
 
 
 def _require_interval(rows: int, confidence: float, ci: str) -> None:
@@ -355,7 +363,9 @@ def check_tree(
     n = len(counted)
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2) if np.size(edges) == 0 else np.asarray(edges)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
-        raise InputError(f"edges have shape {pairs.shape} and type {pairs.dtype}", expected="whole numbers of shape (m, 2)")
+        raise InputError(
+            f"edges have shape {pairs.shape} and type {pairs.dtype}", expected="whole numbers of shape (m, 2)"
+        )
     pairs = np.ascontiguousarray(pairs, dtype=np.int64)
     outside = np.flatnonzero(((pairs < 0) | (pairs >= n)).any(axis=1))
     if outside.size:
@@ -377,10 +387,21 @@ def check_tree(
     certificate = None
     if parts == 1 and cycle < 0 and not (error > WEIGHT_SLACK).any() and samples:
         certificate = certify(
-            counted, pairs, lengths, rows=samples, confidence=confidence, ci=ci,
-            rng=np.random.default_rng(random_state), n_jobs=jobs,
+            counted,
+            pairs,
+            lengths,
+            rows=samples,
+            confidence=confidence,
+            ci=ci,
+            rng=np.random.default_rng(random_state),
+            n_jobs=jobs,
         )
     return TreeReport(
-        n, parts, None if cycle < 0 else cycle, np.flatnonzero(error > WEIGHT_SLACK),
-        float(error.max(initial=0.0)), float(lengths.sum()), certificate,
+        n,
+        parts,
+        None if cycle < 0 else cycle,
+        np.flatnonzero(error > WEIGHT_SLACK),
+        float(error.max(initial=0.0)),
+        float(lengths.sum()),
+        certificate,
     )

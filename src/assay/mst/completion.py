@@ -41,9 +41,9 @@ class Completion:
     Attributes
     ----------
     forest : Forest
-    edges : ndarray of int64, shape (n - 1, 2)
-        The forest's edges, then the t - 1 added ones; the lower end first.
-    weights : ndarray of float64, shape (n - 1,)
+    completion_edges : ndarray of int64, shape (t - 1, 2)
+        The added edges, the lower end first.
+    completion_weights : ndarray of float64, shape (t - 1,)
     representatives : ndarray of int64, shape (t + b,)
         All representatives, by component and in the order of choice.
     representative_counts : ndarray of int64, shape (t,)
@@ -66,8 +66,8 @@ class Completion:
     """
 
     forest: Forest
-    edges: IntArray
-    weights: FloatArray
+    completion_edges: IntArray
+    completion_weights: FloatArray
     representatives: IntArray
     representative_counts: IntArray
     component_costs: FloatArray
@@ -82,17 +82,18 @@ class Completion:
     @property
     def total_weight(self) -> float:
         """Weight of the tree."""
-        return float(self.weights.sum())
+        return self.forest.weight + float(self.completion_weights.sum())
+
+    # The tree is put together when asked for: at a million objects, a copy of the forest's edges is 24 MB.
+    @property
+    def edges(self) -> IntArray:
+        """The forest's edges, then the added ones; shape (n - 1, 2)."""
+        return np.concatenate([self.forest.edges, self.completion_edges])
 
     @property
-    def completion_edges(self) -> IntArray:
-        """The added edges, shape (t - 1, 2)."""
-        return self.edges[len(self.forest.edges) :]
-
-    @property
-    def completion_weights(self) -> FloatArray:
-        """Lengths of the added edges, shape (t - 1,)."""
-        return self.weights[len(self.forest.edges) :]
+    def weights(self) -> FloatArray:
+        """Lengths of `edges`, shape (n - 1,)."""
+        return np.concatenate([self.forest.weights, self.completion_weights])
 
     @property
     def budget_used(self) -> int:
@@ -183,29 +184,78 @@ def complete_forest(
         counted.max_calls = max_distance_calls
     given = [name for name, value in (("forest", forest), ("edges", edges), ("labels", labels)) if value is not None]
     if len(given) != 1:
-        raise InputError(f"{' and '.join(given) or 'neither forest, edges nor labels'} given", expected="exactly one of them")
+        raise InputError(
+            f"{' and '.join(given) or 'neither forest, edges nor labels'} given", expected="exactly one of them"
+        )
     started = time.perf_counter()
     if forest is None:
         if isinstance(labels, str):
             raise InputError(f"labels is {labels!r}", expected="one label per object")
         forest = build_forest(
-            counted, edges=edges, weights=weights, labels=labels, max_component=max_component, n_jobs=n_jobs,
-            n_components=1, random_state=random_state,
+            counted,
+            edges=edges,
+            weights=weights,
+            labels=labels,
+            max_component=max_component,
+            n_jobs=n_jobs,
+            n_components=1,
+            random_state=random_state,
         )
     elif forest.n != len(counted):
         raise InputError(f"the forest has {forest.n} objects", expected=f"{len(counted)}, as X")
     built = time.perf_counter() - started
     completion = complete(
-        counted, forest, budget=budget, allocation=allocation, first=first, lookahead=lookahead, extra_edge=extra_edge,
-        mode=mode, target_alpha=target_alpha, target_beta=target_beta,
-        rng=np.random.default_rng(random_state), n_jobs=resolve_jobs(n_jobs),
+        counted,
+        forest,
+        budget=budget,
+        allocation=allocation,
+        first=first,
+        lookahead=lookahead,
+        extra_edge=extra_edge,
+        mode=mode,
+        target_alpha=target_alpha,
+        target_beta=target_beta,
+        rng=np.random.default_rng(random_state),
+        n_jobs=resolve_jobs(n_jobs),
     )
     completion.timings["forest"] = built
     return completion
 
 
-def exact_mfc(X: Any, *, forest: Forest | None = None, edges: Any = None, labels: Any = None, metric: Any = "euclidean", **options: Any) -> Completion:
+def exact_mfc(
+    X: Any,
+    *,
+    forest: Forest | None = None,
+    edges: Any = None,
+    labels: Any = None,
+    metric: Any = "euclidean",
+    **options: Any,
+) -> Completion:
     """Return the best completion of a forest: :func:`complete_forest` with ``mode="exact_mfc"`` and its options.
+
+    Parameters
+    ----------
+    X : objects of the metric, or a Metric
+    forest : Forest, optional
+        The forest; or `edges` or `labels`:
+    edges : array-like of int, shape (m, 2), optional
+        Edges of a forest.
+    labels : array-like, shape (n,), optional
+        A clustering, whose clusters get exact minimum spanning trees first.
+    metric : str, callable or Metric
+        See :func:`assay.mst.make_metric`.
+    **options
+        Further options of :func:`complete_forest`.
+
+    Returns
+    -------
+    Completion
+        With ``exact`` true: no completion of the forest is lighter.
+
+    Raises
+    ------
+    InputError
+        As :func:`complete_forest`.
 
     Examples
     --------
@@ -231,8 +281,12 @@ def complete(
     rng: np.random.Generator | None = None,
     n_jobs: int = 1,
     progress: Callable[[str], None] | None = None,
+    prefixes: Prefixes | None = None,
 ) -> Completion:
-    """Complete a forest on a counted metric; see :func:`complete_forest`."""
+    """Complete a forest on a counted metric; see :func:`complete_forest`.
+
+    `prefixes` that were explored before are used instead of new ones, which take `first`, and cost no distances again.
+    """
     t = forest.n_components
     if t > COMPONENT_LIMIT:
         raise InputError(
@@ -248,7 +302,7 @@ def complete(
     clock = _Clock(progress)
     calls_before = dict(counted.calls)
     with clock.stage("representatives"):
-        prefixes = Prefixes(counted, forest, first=first, rng=rng, n_jobs=n_jobs)
+        prefixes = prefixes or Prefixes(counted, forest, first=first, rng=rng, n_jobs=n_jobs)
     bounds = _Bounds(counted, forest, prefixes, extra_edge=extra_edge, n_jobs=n_jobs)
     spent = parse_budget(budget, t)
     state: _Tree | None = None
@@ -274,20 +328,21 @@ def complete(
         with clock.stage("completion"):
             state = _close_pairs(bounds)
         exact = True
-    edges = np.concatenate([forest.edges, np.sort(state.edges, axis=1)])
+    edges = np.sort(state.edges, axis=1)
     with clock.stage("completion"), counted.stage("weights"):
         # Blocks may be rounded (a matrix product, single precision); what is returned is evaluated pair by pair.
-        added = evaluate_edges(counted, edges[len(forest.edges) :], n_jobs=n_jobs)
-    weights = np.concatenate([forest.weights, added])
-    total = float(weights.sum())
+        added = evaluate_edges(counted, edges, n_jobs=n_jobs)
+    total = forest.weight + float(added.sum())
     floor = min(total, forest.weight + (float(added.sum()) if exact else state.lower))
     costs = prefixes.component_costs(extra)
     alpha, beta = 1.0 + _ratio(float(costs.sum()), forest.weight), 1.0 + _ratio(total - floor, floor)
     return Completion(
         forest=forest,
-        edges=edges,
-        weights=weights,
-        representatives=np.concatenate([np.array(p[: k + 1], dtype=np.int64) for p, k in zip(prefixes.points, extra.tolist(), strict=True)]),
+        completion_edges=edges,
+        completion_weights=added,
+        representatives=np.concatenate(
+            [np.array(p[: k + 1], dtype=np.int64) for p, k in zip(prefixes.points, extra.tolist(), strict=True)]
+        ),
         representative_counts=extra + 1,
         component_costs=costs,
         alpha=1.0 if exact else alpha,
@@ -405,7 +460,11 @@ class _Bounds:
 
     def update(self, extra: IntArray) -> None:
         """Measure the representatives that the allocation adds, and bound every pair of components."""
-        fresh = [(i, k) for i, (done, k) in enumerate(zip(self.measured.tolist(), (extra + 1).tolist(), strict=True)) for k in range(done, k)]
+        fresh = [
+            (i, k)
+            for i, (done, k) in enumerate(zip(self.measured.tolist(), (extra + 1).tolist(), strict=True))
+            for k in range(done, k)
+        ]
         if fresh:
             component = np.array([i for i, _ in fresh], dtype=np.int64)
             rank = np.array([k for _, k in fresh], dtype=np.int64)
@@ -420,15 +479,16 @@ class _Bounds:
         self.rows = chosen[np.lexsort((self.rank[chosen], self.component[chosen]))]
         self.row_starts = np.concatenate([[0], np.cumsum(extra + 1)]).astype(np.int64)
         self.points = np.array(
-            [self.prefixes.points[i][k] for i, k in zip(self.component.tolist(), self.rank.tolist(), strict=True)], dtype=np.int64
+            [self.prefixes.points[i][k] for i, k in zip(self.component.tolist(), self.rank.tolist(), strict=True)],
+            dtype=np.int64,
         )
         self.nearest, owners = self.prefixes.assignment(extra)
         self.owner_rows = self.rows[self.row_starts[self.forest.labels] + owners]
         radii = np.zeros(len(self.rank))
         np.maximum.at(radii, self.owner_rows, self.nearest)
         self.between, self.best_row, below = _combine(self.minima, self.component, self.rows, radii)
-        np.maximum(below, below.T.copy(), out=below)
-        self.lower = np.maximum(below, 0.0)
+        self.lower = np.maximum(below, below.T)
+        np.maximum(self.lower, 0.0, out=self.lower)
         self.cost = float(self.prefixes.component_costs(extra).sum())
         if self.extra_edge:
             self._try_shortcuts()
@@ -455,7 +515,7 @@ class _Bounds:
 
     def _object(self, i: IntArray, j: IntArray) -> IntArray:
         """Return the objects of components `j` that are nearest to the representatives of `i`."""
-        return self.objects[self.best_row[i, j], j].astype(np.int64)
+        return np.asarray(self.objects[self.best_row[i, j], j], dtype=np.int64)
 
     def ends(self, i: IntArray, j: IntArray) -> IntArray:
         """Return the pairs of objects whose distances are ``upper[i, j]``, shape (k, 2)."""
@@ -480,7 +540,7 @@ class _Bounds:
 
 @njit(cache=True, nogil=True)
 def _combine(minima, component, rows, radii):  # type: ignore[no-untyped-def]
-    """Return for every ordered pair (i, j) of components the least of i's rows at j, which row, and the least minus radius."""
+    """Return the least of i's rows at j, which row it is, and the least of row minus radius; all of shape (t, t)."""
     t = minima.shape[1]
     between, below = np.full((t, t), np.inf), np.full((t, t), np.inf)
     best = np.full((t, t), -1, dtype=np.int32)
@@ -523,6 +583,9 @@ def segmented_minima(
     objects : ndarray of int32 or int64, shape (r, t)
         Ties: the lowest object. -1 at a representative's own component.
     """
+    if counted.reducing is not None:
+        counted.book(int(forest.n * len(points) - forest.sizes[component].sum()))
+        return counted.reducing.minima(forest.labels, forest.n_components, points, component)
     t, order, offsets = forest.n_components, forest.order, forest.offsets
     minima = np.full((len(points), t), np.inf)
     objects = np.full((len(points), t), -1, dtype=np.int32 if forest.n < 2**31 else np.int64)

@@ -83,7 +83,9 @@ def cut(
             raise InputError(f"height is {height}", expected="a number")
         return components(n, edges[weights <= height])
     if isinstance(n_clusters, bool) or not isinstance(n_clusters, (int, np.integer)) or not 1 <= n_clusters <= n:
-        raise InputError(f"n_clusters is {n_clusters!r}", expected=f"a whole number from 1 to {n} (the number of objects)")
+        raise InputError(
+            f"n_clusters is {n_clusters!r}", expected=f"a whole number from 1 to {n} (the number of objects)"
+        )
     return components(n, edges[np.argsort(weights, kind="stable")[: n - int(n_clusters)]])
 
 
@@ -133,7 +135,11 @@ def hdbscan(
     ----------
     Campello, Moulavi and Sander, Density-based clustering based on hierarchical density estimates, PAKDD 2013.
     """
-    if isinstance(min_cluster_size, bool) or not isinstance(min_cluster_size, (int, np.integer)) or min_cluster_size < 2:
+    if (
+        isinstance(min_cluster_size, bool)
+        or not isinstance(min_cluster_size, (int, np.integer))
+        or min_cluster_size < 2
+    ):
         raise InputError(f"min_cluster_size is {min_cluster_size!r}", expected="a whole number >= 2")
     if cluster_selection_method not in ("eom", "leaf"):
         raise InputError(f"cluster_selection_method is {cluster_selection_method!r}", expected='"eom" or "leaf"')
@@ -163,7 +169,9 @@ def hdbscan(
     return np.asarray(labels, dtype=np.int64), np.asarray(probabilities, dtype=np.float64)
 
 
-def single_linkage(X: Any, metric: Any = "euclidean", *, exact: bool = True, n_jobs: int | None = None, **options: Any) -> FloatArray:
+def single_linkage(
+    X: Any, metric: Any = "euclidean", *, exact: bool = True, n_jobs: int | None = None, **options: Any
+) -> FloatArray:
     """Return the single-linkage dendrogram, as ``scipy.cluster.hierarchy.linkage(X, "single")`` does, in O(n) memory.
 
     Parameters
@@ -194,8 +202,13 @@ def single_linkage(X: Any, metric: Any = "euclidean", *, exact: bool = True, n_j
     from assay.mst.estimator import MetricMST
 
     if exact and options:
-        raise InputError(f"{', '.join(sorted(options))} given with exact=True", expected="these options with exact=False")
+        raise InputError(
+            f"{', '.join(sorted(options))} given with exact=True", expected="these options with exact=False"
+        )
     tree = MetricMST(
-        metric=metric, n_jobs=n_jobs, algorithm="exact" if exact else "mfc", **{"certify": 0, "progress": False, **options}
+        metric=metric,
+        n_jobs=n_jobs,
+        algorithm="exact" if exact else "mfc",
+        **{"certify": 0, "progress": False, **options},
     ).fit(X)
     return linkage(tree.edges_, tree.weights_)

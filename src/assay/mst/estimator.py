@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import sys
 import time
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,17 +25,25 @@ from assay.core.errors import InputError, MissingPackageError
 from assay.core.files import atomic_path, existing_file
 from assay.mst import dendrogram
 from assay.mst._tiles import resolve_jobs
+from assay.mst._vectors import VECTOR_METRICS, VectorMetric
 from assay.mst.certificate import Certificate, certify, merge_trees
 from assay.mst.completion import Completion, complete
-from assay.mst._vectors import VECTOR_METRICS, VectorMetric
-from assay.mst.exact import QUITEFASTMST_DIMS, cheapest_method, exact_mst
+from assay.mst.exact import cheapest_method, exact_mst
 from assay.mst.forest import CallsExceeded, Forest, build_forest, random_centers, resolve_components
-from assay.mst.metrics import METRICS, CountedMetric, Metric, MetricWarning, MutualReachability, core_distances, make_metric
+from assay.mst.metrics import (
+    METRICS,
+    CountedMetric,
+    Metric,
+    MetricWarning,
+    MutualReachability,
+    core_distances,
+    make_metric,
+)
 from assay.mst.metrics import check_metric as check_axioms
 from assay.mst.representatives import ALLOCATIONS, FIRST, parse_budget
 
 if TYPE_CHECKING:
-    import networkx
+    import networkx as nx
     from scipy.sparse import csr_array
 
 __all__ = ["MetricMST"]
@@ -44,6 +53,9 @@ FloatArray = NDArray[np.float64]
 
 FILE_KIND = "assay.mst.MetricMST"
 FILE_VERSION = 1
+
+FEW_DIMENSIONS = 8
+"""Up to so many dimensions an exact Euclidean tree by kd-trees is cheaper than forests."""
 
 LEAST_BLOCK = 4_000_000
 """Bytes: several of the tiles that are cut for a core's cache."""
@@ -62,7 +74,7 @@ FOREST_STAGES = ("forest", "subtrees", "representatives", "completion", "weights
 FORESTS = ("random", "kcenter", "knn", "threshold")
 ALGORITHMS = ("auto", "mfc", "exact")
 
-INDIFFERENT = ("n_jobs", "progress", "checkpoint", "block_bytes")
+INDIFFERENT = ("n_jobs", "progress", "checkpoint", "block_bytes", "backend", "address")
 """Parameters that change no result, so a checkpoint may be resumed with others."""
 
 
@@ -131,7 +143,12 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         Evaluations that may be spent. Optional work (further forests, larger budgets, certificate) is left out when
         it does not fit; an InputError says when the first tree does not.
     block_bytes : int or str
-        Upper limit of a block of distances, such as "64MB".
+        Upper limit of a block of distances, such as "64MB"; for objects in files, also of those held at a time.
+    backend : {"threads", "ray", "dask"}
+        What reduces over objects in files: threads of this process, or a cluster whose workers read the files under the
+        same name. The tree is the same, bit for bit.
+    address : str, optional
+        Of a running Ray cluster or Dask scheduler; left out, a local one with `n_jobs` workers.
     check_metric : int
         Triples on which the axioms are tested when the metric is not a built-in one; 0 for none.
     checkpoint : path, optional
@@ -228,6 +245,8 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         n_jobs: int | None = None,
         max_distance_calls: int | None = None,
         block_bytes: int | str = "64MB",
+        backend: str = "threads",
+        address: Any = None,
         check_metric: int = 1000,
         checkpoint: Any = None,
         progress: bool = True,
@@ -259,6 +278,8 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.n_jobs = n_jobs
         self.max_distance_calls = max_distance_calls
         self.block_bytes = block_bytes
+        self.backend = backend
+        self.address = address
         self.check_metric = check_metric
         self.checkpoint = checkpoint
         self.progress = progress
@@ -268,8 +289,9 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array, sparse matrix, list of str, of sets or of anything, or a Metric
-            n objects, as the metric takes them.
+        X : array, sparse matrix, list of str, of sets or of anything, a Metric, or a path
+            n objects, as the metric takes them. A path names a folder of Parquet files, a ``.parquet``, ``.arrow`` or
+            ``.npy`` file, whose objects are read in blocks; see :class:`assay.mst.distributed.StoredObjects`.
         y : None
             Ignored; there for scikit-learn.
 
@@ -288,7 +310,9 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         metric = self._metric_on(X)
         counted = CountedMetric(metric, max_calls=self.max_distance_calls)
         entropy = np.random.SeedSequence().entropy if self.random_state is None else self.random_state
-        run = _Fit(self, X, counted, _Store.open(self.checkpoint, self, X, counted, entropy), n_jobs=resolve_jobs(self.n_jobs))
+        run = _Fit(
+            self, X, counted, _Store.open(self.checkpoint, self, X, counted, entropy), n_jobs=resolve_jobs(self.n_jobs)
+        )
         with _progress(self.progress, counted, run) as show:
             run.show = show
             run.go()
@@ -335,8 +359,11 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             if value not in allowed:
                 raise InputError(f"{name} is {value!r}", expected=f"one of {', '.join(map(str, allowed))}")
         if isinstance(self.forest, str) and self.forest not in FORESTS:
-            raise InputError(f"forest is {self.forest!r}", expected=f"one of {', '.join(FORESTS)}, labels, edges, a clusterer or a Forest")
-        for name, value, least in (
+            raise InputError(
+                f"forest is {self.forest!r}",
+                expected=f"one of {', '.join(FORESTS)}, labels, edges, a clusterer or a Forest",
+            )
+        for argument, number, least in (
             ("n_forests", self.n_forests, 1),
             ("certify", self.certify, 0),
             ("check_metric", self.check_metric, 0),
@@ -346,10 +373,12 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             ("random_state", self.random_state, 0),
             ("n_clusters", self.n_clusters, 1),
         ):
-            optional = name not in ("n_forests", "certify", "check_metric")
-            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-            if not (value is None and optional) and not (whole and value >= least):
-                raise InputError(f"{name} is {value!r}", expected=f"a whole number >= {least}{' or None' if optional else ''}")
+            optional = argument not in ("n_forests", "certify", "check_metric")
+            enough = isinstance(number, (int, np.integer)) and not isinstance(number, bool) and number >= least
+            if not enough and not (number is None and optional):
+                raise InputError(
+                    f"{argument} is {number!r}", expected=f"a whole number >= {least}{' or None' if optional else ''}"
+                )
         if self.certify == 1:
             raise InputError("certify is 1", expected="0, or at least 2 objects to sample")
         if not 0 < self.confidence < 1:
@@ -361,7 +390,28 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def _metric_on(self, X: Any) -> Metric:
         """Return the metric on X; vectors are checked as scikit-learn does, so that features are counted and named."""
-        if isinstance(X, Metric) or not isinstance(self.metric, str) or self.metric not in VECTOR_METRICS or hasattr(X, "is_cuda"):
+        if isinstance(X, (str, os.PathLike)):
+            from assay.mst.distributed import spread_metric
+
+            return spread_metric(
+                X,
+                self.metric,
+                backend=self.backend,
+                address=self.address,
+                workers=resolve_jobs(self.n_jobs),
+                block_bytes=resolve_bytes(self.block_bytes),
+                **(self.metric_params or {}),
+            )
+        if self.backend != "threads":
+            raise InputError(
+                f"backend is {self.backend!r} with X in memory", expected="the path of files that every worker reads"
+            )
+        if (
+            isinstance(X, Metric)
+            or not isinstance(self.metric, str)
+            or self.metric not in VECTOR_METRICS
+            or hasattr(X, "is_cuda")
+        ):
             return make_metric(X, self.metric, **(self.metric_params or {}))
         try:
             X = validate_data(self, X, dtype=[np.float64, np.float32, np.uint8], ensure_all_finite=False, order="C")
@@ -380,11 +430,13 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return dendrogram.linkage(self.edges_, self.weights_)
 
     def cut(self, *, n_clusters: int | None = None, height: float | None = None) -> IntArray:
-        """Return flat clusters, by number or by the longest distance inside them; see :func:`assay.mst.dendrogram.cut`."""
+        """Return flat clusters, by number or by longest distance inside; see :func:`assay.mst.dendrogram.cut`."""
         check_is_fitted(self)
         return dendrogram.cut(self.edges_, self.weights_, n_clusters=n_clusters, height=height)
 
-    def hdbscan(self, *, min_cluster_size: int = 10, core_distances: FloatArray | None = None, **options: Any) -> tuple[IntArray, FloatArray]:
+    def hdbscan(
+        self, *, min_cluster_size: int = 10, core_distances: FloatArray | None = None, **options: Any
+    ) -> tuple[IntArray, FloatArray]:
         """Return HDBSCAN's labels (noise is -1) and probabilities, both of shape (n,).
 
         Fit with `min_samples` for the usual HDBSCAN; otherwise these are the clusters of the plain tree, or of the tree
@@ -406,14 +458,14 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n))])
         return csr_array((np.tile(self.weights_, 2)[order], columns[order], starts), shape=(n, n))
 
-    def to_networkx(self) -> networkx.Graph:
+    def to_networkx(self) -> nx.Graph:
         """Return the tree as a graph whose edges have the attribute ``weight``."""
         try:
-            import networkx
+            import networkx as nx
         except ImportError as error:
             raise MissingPackageError("networkx", what="to_networkx", extra="mst") from error
         check_is_fitted(self)
-        graph = networkx.Graph()
+        graph = nx.Graph()
         graph.add_nodes_from(range(len(self.edges_) + 1))
         graph.add_weighted_edges_from(
             (u, v, w) for (u, v), w in zip(self.edges_.tolist(), self.weights_.tolist(), strict=True)
@@ -442,7 +494,12 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             facts["n_features_in_"] = int(self.n_features_in_)
         if hasattr(self, "feature_names_in_"):
             facts["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
-        header = {"kind": FILE_KIND, "version": FILE_VERSION, "settings": _plain(self.get_params(deep=False)), "facts": facts}
+        header = {
+            "kind": FILE_KIND,
+            "version": FILE_VERSION,
+            "settings": _plain(self.get_params(deep=False)),
+            "facts": facts,
+        }
         with atomic_path(path, force=force) as temporary, temporary.open("wb") as stream:
             np.savez(stream, header=_json_array(header), **arrays)
         return Path(path)
@@ -474,8 +531,20 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
 
 _FACTS = (
-    "total_weight_", "alpha_", "beta_", "certified_", "exact_", "mst_lower_bound_", "mst_ratio_upper_", "gamma_", "core_exact_",
-    "forest_weights_", "n_components_", "largest_component_", "n_distance_calls_", "timings_",
+    "total_weight_",
+    "alpha_",
+    "beta_",
+    "certified_",
+    "exact_",
+    "mst_lower_bound_",
+    "mst_ratio_upper_",
+    "gamma_",
+    "core_exact_",
+    "forest_weights_",
+    "n_components_",
+    "largest_component_",
+    "n_distance_calls_",
+    "timings_",
 )
 
 
@@ -492,14 +561,14 @@ def resolve_bytes(size: int | str) -> int:
     if isinstance(size, str):
         text = size.strip().upper()
         unit = next((unit for unit in sorted(units, key=len, reverse=True) if text.endswith(unit)), "")
-        try:
+        with suppress(ValueError):
             value = float(text.removesuffix(unit)) * units.get(unit, 1)
-        except ValueError:
-            pass
     elif not isinstance(size, bool):
         value = float(size)
     if not value >= LEAST_BLOCK:
-        raise InputError(f"block_bytes is {size!r}", expected='at least 4 MB, as a whole number or a text such as "64MB"')
+        raise InputError(
+            f"block_bytes is {size!r}", expected='at least 4 MB, as a whole number or a text such as "64MB"'
+        )
     return int(value)
 
 
@@ -529,7 +598,7 @@ class _Fit:
     def go(self) -> None:
         self._check()
         if self.model.min_samples is not None:
-            self._reach()
+            self._reach(self.model.min_samples)
         if self.n < 3 or self._prefers_exact():
             self._make_exact()
             return
@@ -554,7 +623,9 @@ class _Fit:
         metric = self.counted.metric
         if not metric.is_metric:
             warnings.warn(
-                f"{metric.name} does not promise the triangle inequality; alpha and beta are not certified", MetricWarning, stacklevel=4
+                f"{metric.name} does not promise the triangle inequality; alpha and beta are not certified",
+                MetricWarning,
+                stacklevel=4,
             )
         elif self.model.check_metric and (metric.name not in METRICS or metric.name == "precomputed") and self.n > 2:
             with self.timed("check"), self.counted.stage("check"):
@@ -562,7 +633,7 @@ class _Fit:
                     # Also keeps exact completions from pruning by bounds that do not hold.
                     self.counted.is_metric = False
 
-    def _reach(self) -> None:
+    def _reach(self, min_samples: int) -> None:
         with self.timed("core"), self.counted.stage("core"):
             stored = self.store.read("core", self)
             self.core_exact = self.n <= EXACT_CORE
@@ -571,11 +642,12 @@ class _Fit:
                 if not self.core_exact:
                     part = random_centers(self.counted, math.isqrt(self.n), rng=self.rng(CORE), n_jobs=self.n_jobs)
                     labels, visited = part.labels, part.indices
-                stored = {"core": core_distances(self.counted, self.model.min_samples, labels=labels, visited=visited)}
+                stored = {"core": core_distances(self.counted, min_samples, labels=labels, visited=visited)}
                 self.store.write("core", self, stored)
             self.core = stored["core"]
         raised = CountedMetric(
-            MutualReachability(self.counted.metric, self.core, exact_core=self.core_exact), max_calls=self.counted.max_calls
+            MutualReachability(self.counted.metric, self.core, exact_core=self.core_exact),
+            max_calls=self.counted.max_calls,
         )
         raised.calls.update(self.counted.calls)
         raised.is_metric = self.counted.is_metric
@@ -587,16 +659,31 @@ class _Fit:
         left = self.counted.remaining
         if model.algorithm == "exact":
             if left is not None and everything > left:
-                raise InputError(f"max_distance_calls is {model.max_distance_calls}", expected=f'at least {everything} for algorithm="exact"')
+                raise InputError(
+                    f"max_distance_calls is {model.max_distance_calls}",
+                    expected=f'at least {everything} for algorithm="exact"',
+                )
             return True
         wants_forest = (
-            model.forest not in ("random", "kcenter") if isinstance(model.forest, str) else True
-        ) or model.mode != "mfc" or model.target_alpha is not None or model.target_beta is not None
-        if model.algorithm == "mfc" or wants_forest or parse_budget(model.budget, 1) > 0 or (left is not None and everything > left):
+            (model.forest not in ("random", "kcenter") if isinstance(model.forest, str) else True)
+            or model.mode != "mfc"
+            or model.target_alpha is not None
+            or model.target_beta is not None
+        )
+        if (
+            model.algorithm == "mfc"
+            or wants_forest
+            or parse_budget(model.budget, 1) > 0
+            or (left is not None and everything > left)
+        ):
             return False
         metric = self.counted.metric
         # Kd-trees are cheaper in few dimensions only; in more, the delegates are exact but slower than a forest.
-        if isinstance(metric, VectorMetric) and metric.X.shape[1] <= QUITEFASTMST_DIMS and cheapest_method(metric) == "quitefastmst":
+        if (
+            isinstance(metric, VectorMetric)
+            and metric.X.shape[1] <= FEW_DIMENSIONS
+            and cheapest_method(metric) == "quitefastmst"
+        ):
             return True
         return model.n_forests * self._forest_calls() + model.certify * n >= everything
 
@@ -629,33 +716,39 @@ class _Fit:
         for number in range(model.n_forests):
             if number and not self._affords_another(number):
                 break
-            stored = self.store.read(f"tree-{number}", self)
-            if stored is None:
-                try:
-                    completion = self._tree(number)
-                except CallsExceeded:
-                    if number == 0:
-                        raise
-                    break
+            try:
                 if number == 0:
-                    self.completion, self.edges, self.weights = completion, completion.edges, completion.weights
+                    self._begin()
                 else:
-                    with self.timed("union"):
-                        self.edges, self.weights = merge_trees(
-                            self.n, self.edges, self.weights, completion.edges, completion.weights
-                        )
-                self.store.write(
-                    f"tree-{number}", self,
-                    {"edges": self.edges, "weights": self.weights} if number else _completion_arrays(completion),
-                )
-            elif number == 0:
-                self.completion = _completion_from(stored)
-                self.edges, self.weights = self.completion.edges, self.completion.weights
-            else:
-                self.edges, self.weights = stored["edges"], stored["weights"]
+                    self._add(number)
+            except CallsExceeded:
+                if number == 0:
+                    raise
+                break
             self.forest_weights.append(float(self.weights.sum()))
             if number and self.forest_weights[-2] - self.forest_weights[-1] < model.tol * self.forest_weights[-2]:
                 break
+
+    def _begin(self) -> None:
+        """Make the first tree, which is what alpha, beta and the representatives are about."""
+        stored = self.store.read("tree-0", self)
+        self.completion = self._tree(0) if stored is None else _completion_from(stored)
+        if stored is None:
+            self.store.write("tree-0", self, _completion_arrays(self.completion))
+        self.edges, self.weights = self.completion.edges, self.completion.weights
+
+    def _add(self, number: int) -> None:
+        """Unite the tree with another one, of which nothing else is kept."""
+        stored = self.store.read(f"tree-{number}", self)
+        if stored is not None:
+            self.edges, self.weights = stored["edges"], stored["weights"]
+            return
+        completion = self._tree(number)
+        edges, weights = completion.edges, completion.weights
+        del completion
+        with self.timed("union"):
+            self.edges, self.weights = merge_trees(self.n, self.edges, self.weights, edges, weights)
+        self.store.write(f"tree-{number}", self, {"edges": self.edges, "weights": self.weights})
 
     def _affords_another(self, number: int) -> bool:
         left = self.counted.remaining
@@ -677,10 +770,19 @@ class _Fit:
         asked = number == 0
         first = "lowest" if model.first == "center" and forest.centers is None else model.first
         completion = complete(
-            self.counted, forest, budget=model.budget if asked else 0, allocation=model.allocation, first=first,
-            lookahead=model.lookahead, extra_edge=model.extra_edge, mode=model.mode,
-            target_alpha=model.target_alpha if asked else None, target_beta=model.target_beta if asked else None,
-            rng=self.rng(COMPLETION + number), n_jobs=self.n_jobs, progress=self.show,
+            self.counted,
+            forest,
+            budget=model.budget if asked else 0,
+            allocation=model.allocation,
+            first=first,
+            lookahead=model.lookahead,
+            extra_edge=model.extra_edge,
+            mode=model.mode,
+            target_alpha=model.target_alpha if asked else None,
+            target_beta=model.target_beta if asked else None,
+            rng=self.rng(COMPLETION + number),
+            n_jobs=self.n_jobs,
+            progress=self.show,
         )
         for stage, seconds in completion.timings.items():
             self.timings[stage] = self.timings.get(stage, 0.0) + seconds
@@ -689,13 +791,18 @@ class _Fit:
     def _forest(self, number: int, rng: np.random.Generator) -> Forest:
         model, source = self.model, self.model.forest
         options: dict[str, Any] = {
-            "n_components": model.n_components, "max_component": model.max_component, "random_state": rng, "n_jobs": self.n_jobs,
+            "n_components": model.n_components,
+            "max_component": model.max_component,
+            "random_state": rng,
+            "n_jobs": self.n_jobs,
             "block_bytes": resolve_bytes(model.block_bytes),
         }
         if number:
             # Another k-center from another start; a forest that is given once is followed by random ones.
             kind = "kcenter" if isinstance(source, str) and source == "kcenter" else "random"
-            return build_forest(self.counted, forest=kind, start=int(rng.integers(self.n)) if kind == "kcenter" else None, **options)
+            return build_forest(
+                self.counted, forest=kind, start=int(rng.integers(self.n)) if kind == "kcenter" else None, **options
+            )
         if isinstance(source, Forest):
             if source.n != self.n:
                 raise InputError(f"the forest has {source.n} objects", expected=f"{self.n}, as X")
@@ -705,7 +812,8 @@ class _Fit:
         if hasattr(source, "fit_predict"):
             return build_forest(self.counted, estimator=clone(source), vectors=self.X, **options)
         given = np.asarray(source)
-        return build_forest(self.counted, **{"labels" if given.ndim == 1 else "edges": given}, **options)
+        options["labels" if given.ndim == 1 else "edges"] = given
+        return build_forest(self.counted, **options)
 
     def _find_gamma(self) -> None:
         assert self.completion is not None
@@ -732,12 +840,20 @@ class _Fit:
             stored = self.store.read("certificate", self)
             if stored is None:
                 self.certificate = certify(
-                    self.counted, self.edges, self.weights, rows=rows, confidence=self.model.confidence, ci=self.model.ci,
-                    rng=self.rng(CERTIFICATE), n_jobs=self.n_jobs, block_bytes=resolve_bytes(self.model.block_bytes),
+                    self.counted,
+                    self.edges,
+                    self.weights,
+                    rows=rows,
+                    confidence=self.model.confidence,
+                    ci=self.model.ci,
+                    rng=self.rng(CERTIFICATE),
+                    n_jobs=self.n_jobs,
+                    block_bytes=resolve_bytes(self.model.block_bytes),
                 )
                 facts = _certificate_facts(self.certificate)
                 self.store.write(
-                    "certificate", self,
+                    "certificate",
+                    self,
                     {"edges": self.certificate.edges, "weights": self.certificate.weights, "facts": _json_array(facts)},
                 )
             else:
@@ -780,7 +896,9 @@ def _certificate_facts(certificate: Certificate) -> dict[str, Any]:
 
 def _forest_arrays(forest: Forest) -> dict[str, Any]:
     arrays: dict[str, Any] = {
-        "forest_labels": forest.labels, "forest_edges": forest.edges, "forest_weights": forest.weights,
+        "forest_labels": forest.labels,
+        "forest_edges": forest.edges,
+        "forest_weights": forest.weights,
         "forest_facts": _json_array({"kind": forest.kind, "in_mst": forest.in_mst}),
     }
     return arrays if forest.centers is None else {**arrays, "forest_centers": forest.centers}
@@ -788,8 +906,11 @@ def _forest_arrays(forest: Forest) -> dict[str, Any]:
 
 def _forest_from(arrays: dict[str, Any]) -> Forest:
     return Forest(
-        arrays["forest_labels"], arrays["forest_edges"], arrays["forest_weights"],
-        centers=arrays.get("forest_centers"), **arrays["forest_facts"],
+        arrays["forest_labels"],
+        arrays["forest_edges"],
+        arrays["forest_weights"],
+        centers=arrays.get("forest_centers"),
+        **arrays["forest_facts"],
     )
 
 
@@ -799,9 +920,12 @@ _COMPLETION_FACTS = ("alpha", "beta", "lower_bound", "exact", "certified", "n_di
 def _completion_arrays(completion: Completion) -> dict[str, Any]:
     facts = {name: getattr(completion, name) for name in _COMPLETION_FACTS}
     return _forest_arrays(completion.forest) | {
-        "completion_edges": completion.completion_edges, "completion_weights": completion.completion_weights,
-        "representatives": completion.representatives, "representative_counts": completion.representative_counts,
-        "component_costs": completion.component_costs, "completion_facts": _json_array(facts),
+        "completion_edges": completion.completion_edges,
+        "completion_weights": completion.completion_weights,
+        "representatives": completion.representatives,
+        "representative_counts": completion.representative_counts,
+        "component_costs": completion.component_costs,
+        "completion_facts": _json_array(facts),
     }
 
 
@@ -809,8 +933,8 @@ def _completion_from(arrays: dict[str, Any]) -> Completion:
     forest = _forest_from(arrays)
     return Completion(
         forest=forest,
-        edges=np.concatenate([forest.edges, arrays["completion_edges"]]),
-        weights=np.concatenate([forest.weights, arrays["completion_weights"]]),
+        completion_edges=arrays["completion_edges"],
+        completion_weights=arrays["completion_weights"],
         representatives=arrays["representatives"],
         representative_counts=arrays["representative_counts"],
         component_costs=arrays["component_costs"],
@@ -861,7 +985,9 @@ class _Store:
         if start.exists():
             found = _read_arrays(start)["header"]
             if found["digest"] != header["digest"]:
-                raise InputError("was made from other data or settings", file=path, expected="an empty folder for checkpoint")
+                raise InputError(
+                    "was made from other data or settings", file=path, expected="an empty folder for checkpoint"
+                )
             return cls(path, found["entropy"], header)
         store = cls(path, entropy, header)
         with atomic_path(start, force=True) as temporary, temporary.open("wb") as stream:
@@ -874,7 +1000,9 @@ class _Store:
             return None
         arrays = _read_arrays(self.folder / f"{stage}.npz")
         if arrays["header"]["digest"] != self.header["digest"]:
-            raise InputError("was made from other data or settings", file=self.folder, expected="an empty folder for checkpoint")
+            raise InputError(
+                "was made from other data or settings", file=self.folder, expected="an empty folder for checkpoint"
+            )
         fit.counted.calls.clear()
         fit.counted.calls.update(arrays["progress"]["calls"])
         fit.timings = dict(arrays["progress"]["timings"])
@@ -925,7 +1053,16 @@ def _progress(wanted: bool, counted: CountedMetric, fit: _Fit) -> Iterator[Calla
             yield from super().get_renderables()
 
     everything = fit.n * (fit.n - 1) // 2
-    numbers = TextColumn("{task.completed:,.0f} of about {task.total:,.0f} distances; all pairs are " + f"{everything:,}")
-    with Calls(TextColumn("{task.description}"), BarColumn(), numbers, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+    numbers = TextColumn(
+        "{task.completed:,.0f} of about {task.total:,.0f} distances; all pairs are " + f"{everything:,}"
+    )
+    with Calls(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        numbers,
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
         task = bar.add_task("start", total=fit.planned)
         yield lambda stage: bar.update(task, description=stage)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -185,7 +186,12 @@ def as_counted(X: Any, metric: Any, **options: Any) -> CountedMetric:
 
 
 def kcenter(
-    X: Any, n_components: int | float | str = "sqrt", *, metric: Any = "euclidean", start: int | None = None, n_jobs: int | None = None
+    X: Any,
+    n_components: int | float | str = "sqrt",
+    *,
+    metric: Any = "euclidean",
+    start: int | None = None,
+    n_jobs: int | None = None,
 ) -> Centers:
     """Choose centres by farthest-first traversal, a 2-approximation of the smallest radius.
 
@@ -269,19 +275,30 @@ def random_centers(counted: CountedMetric, count: int, *, rng: np.random.Generat
 
     Centres that coincide with an earlier one keep no object and are dropped.
     """
-    n = len(counted)
-    indices = np.sort(rng.choice(n, size=count, replace=False)).astype(np.int64)
-    labels = np.empty(n, dtype=np.int64)
-    nearest = np.empty(n)
+    indices = np.sort(rng.choice(len(counted), size=count, replace=False)).astype(np.int64)
+    if counted.reducing is not None:
+        labels, nearest = counted.reducing.nearest(indices)
+        counted.book(len(counted) * count)
+    else:
+        labels, nearest = nearest_centers(counted, len(counted), indices, n_jobs=n_jobs)
+    used, labels = np.unique(labels, return_inverse=True)
+    return Centers(indices[used], labels.astype(np.int64), nearest, np.empty(0))
+
+
+def nearest_centers(
+    counted: CountedMetric, stop: int, centers: IntArray, *, n_jobs: int
+) -> tuple[IntArray, FloatArray]:
+    """Return which of `centers` is nearest to each of the objects 0 … stop - 1 (ties: the earliest), and how near."""
+    labels = np.empty(stop, dtype=np.int64)
+    nearest = np.empty(stop)
 
     def assign(part: tuple[int, int]) -> None:
         low, high = part
-        _row_minima(counted.block(slice(low, high), indices), labels[low:high], nearest[low:high])
+        _row_minima(counted.block(slice(low, high), centers), labels[low:high], nearest[low:high])
 
-    for _ in ordered_map(assign, list(tiles(n, max(1, TILE_ENTRIES // count))), n_jobs=n_jobs):
+    for _ in ordered_map(assign, list(tiles(stop, max(1, TILE_ENTRIES // len(centers)))), n_jobs=n_jobs):
         pass
-    used, labels = np.unique(labels, return_inverse=True)
-    return Centers(indices[used], labels.astype(np.int64), nearest, np.empty(0))
+    return labels, nearest
 
 
 @njit(cache=True, nogil=True, fastmath={"nnan", "nsz"})
@@ -375,7 +392,9 @@ def build_forest(
            [2, 3]])
     """
     counted = as_counted(X, metric)
-    given = [name for name, value in (("labels", labels), ("edges", edges), ("estimator", estimator)) if value is not None]
+    given = [
+        name for name, value in (("labels", labels), ("edges", edges), ("estimator", estimator)) if value is not None
+    ]
     if len(given) > 1:
         raise InputError(f"{' and '.join(given)} are given", expected="one of them")
     if weights is not None and edges is None:
@@ -385,7 +404,11 @@ def build_forest(
     rng = np.random.default_rng(random_state)
     seen = X if vectors is None else vectors
     grower = _Grower(
-        counted, rng=rng, n_jobs=resolve_jobs(n_jobs), max_component=max_component, matrix_members=math.isqrt(block_bytes // 8)
+        counted,
+        rng=rng,
+        n_jobs=resolve_jobs(n_jobs),
+        max_component=max_component,
+        matrix_members=math.isqrt(block_bytes // 8),
     )
     if edges is not None:
         return forest_of_edges(counted, edges, weights=weights)
@@ -429,7 +452,10 @@ class _Grower:
         if given.shape != (n,):
             raise InputError(f"labels have shape {given.shape}", expected=f"({n},), one label per object")
         if given.dtype.kind == "f" and not np.isfinite(given).all():
-            raise InputError(f"label {int(np.argmin(np.isfinite(given)))} is {given[np.argmin(np.isfinite(given))]}", expected="a finite label")
+            raise InputError(
+                f"label {int(np.argmin(np.isfinite(given)))} is {given[np.argmin(np.isfinite(given))]}",
+                expected="a finite label",
+            )
         used, compact = np.unique(given, return_inverse=True)
         del used
         return self._grow(_bare_forest(compact.astype(np.int64), kind=kind), None)
@@ -447,9 +473,9 @@ class _Grower:
         starts = bare.offsets[:-1] - np.arange(bare.n_components)
 
         def grow(batch: IntArray) -> None:
-            for component in batch:
+            for component in batch.tolist():
                 members = bare.members(component)
-                tree, lengths = _prim(self.counted, members, matrix_members=self.matrix_members)
+                tree, lengths = prim(self.counted, members, matrix_members=self.matrix_members)
                 at = slice(starts[component], starts[component] + len(lengths))
                 edges[at], weights[at] = tree, lengths
 
@@ -462,18 +488,33 @@ class _Grower:
         needed = int((exact * (exact - 1) // 2).sum())
         if self.counted.remaining is not None and needed > self.counted.remaining:
             raise CallsExceeded(
-                self.counted, needed, what=f"the trees of the components (the largest has {bare.largest_component} objects)"
+                self.counted,
+                needed,
+                what=f"the trees of the components (the largest has {bare.largest_component} objects)",
             )
         with self.counted.stage("subtrees"):
-            for component in np.flatnonzero(large):
+            for component in np.flatnonzero(large).tolist():
                 members = bare.members(component)
                 near = None if to_center is None or bare.centers is None else to_center[members]
-                tree, lengths = self._split(members, near, None if bare.centers is None else int(bare.centers[component]), limit)
+                tree, lengths = self._split(
+                    members, near, None if bare.centers is None else int(bare.centers[component]), limit
+                )
                 at = slice(starts[component], starts[component] + len(lengths))
                 edges[at], weights[at] = tree, lengths
             small = np.flatnonzero((bare.sizes > 1) & ~large)
-            for _ in ordered_map(grow, _batches(small, bare.sizes), n_jobs=self.n_jobs):
-                pass
+            batches = _batches(small, bare.sizes)
+            if self.counted.reducing is not None:
+                members_of = [[bare.members(component) for component in batch.tolist()] for batch in batches]
+                grown = self.counted.reducing.trees(members_of, matrix_members=self.matrix_members)
+                for component, (tree, lengths) in zip(
+                    chain.from_iterable(batch.tolist() for batch in batches), chain.from_iterable(grown), strict=True
+                ):
+                    at = slice(starts[component], starts[component] + len(lengths))
+                    edges[at], weights[at] = tree, lengths
+                self.counted.book(int((bare.sizes[small] * (bare.sizes[small] - 1) // 2).sum()))
+            else:
+                for _ in ordered_map(grow, batches, n_jobs=self.n_jobs):
+                    pass
         edges.sort(axis=1)
         return replace(bare, edges=edges, weights=weights)
 
@@ -491,7 +532,7 @@ class _Grower:
             members = members[(to_center > 0.0) | (members == center)]
         size = len(members)
         if size <= limit:
-            tree, lengths = _prim(self.counted, members, matrix_members=self.matrix_members)
+            tree, lengths = prim(self.counted, members, matrix_members=self.matrix_members)
         else:
             # Wrapped once more, so that all it spends is booked here under "subtrees" and its stages stay its own.
             inner = CountedMetric(self.counted.subset(members))
@@ -499,9 +540,11 @@ class _Grower:
             sizes = np.bincount(part.labels)
             copies_left = int(sizes.max()) - int((part.distances[part.labels == sizes.argmax()] == 0.0).sum()) + 1
             if copies_left == size:
-                tree, lengths = _prim(self.counted, members, matrix_members=self.matrix_members)
+                tree, lengths = prim(self.counted, members, matrix_members=self.matrix_members)
             else:
-                grower = _Grower(inner, rng=self.rng, n_jobs=self.n_jobs, max_component=limit, matrix_members=self.matrix_members)
+                grower = _Grower(
+                    inner, rng=self.rng, n_jobs=self.n_jobs, max_component=limit, matrix_members=self.matrix_members
+                )
                 completed = complete(inner, grower.on_centers(part, kind="random"), n_jobs=self.n_jobs)
                 tree, lengths = members[completed.edges], completed.weights
         return np.concatenate([star, tree]), np.concatenate([np.zeros(len(star)), lengths])
@@ -519,7 +562,7 @@ def _batches(chosen: IntArray, sizes: IntArray) -> list[IntArray]:
     return np.split(by_size, ends) if len(by_size) else []
 
 
-def _prim(counted: CountedMetric, members: IntArray, *, matrix_members: int) -> tuple[IntArray, FloatArray]:
+def prim(counted: CountedMetric, members: IntArray, *, matrix_members: int) -> tuple[IntArray, FloatArray]:
     """Return a minimum spanning tree of `members` (ascending): s(s-1)/2 distances, each evaluated once."""
     size = len(members)
     if size < 2:
@@ -577,7 +620,9 @@ def require_weights(edges: IntArray, weights: Any, lengths: FloatArray) -> None:
     if wrong.size:
         at = int(wrong[0])
         u, v = edges[at]
-        raise InputError(f"edge {at} ({u}, {v}) has weight {given[at]:.12g}", expected=f"the distance {lengths[at]:.12g}")
+        raise InputError(
+            f"edge {at} ({u}, {v}) has weight {given[at]:.12g}", expected=f"the distance {lengths[at]:.12g}"
+        )
 
 
 EXACT_NEIGHBOURS = 4096
@@ -633,7 +678,7 @@ def _approximate_neighbours(
     if name is None or not isinstance(X, np.ndarray):
         raise InputError(
             f'forest="knn" on {len(counted)} objects with {counted.name} distances',
-            expected=f"at most {EXACT_NEIGHBOURS} objects, or an array of vectors with one of {', '.join(PYNNDESCENT_NAMES)}",
+            expected=f"at most {EXACT_NEIGHBOURS} objects, or vectors with one of {', '.join(PYNNDESCENT_NAMES)}",
         )
     try:
         from pynndescent import NNDescent
@@ -673,9 +718,9 @@ def _merge_components(counted: CountedMetric, forest: Forest, *, count: int, n_j
     with counted.stage("forest"):
         inner = CountedMetric(counted.subset(lowest))
         groups = kcenter(inner, count, n_jobs=n_jobs)
-        bridges = _Grower(inner, rng=np.random.default_rng(0), n_jobs=n_jobs, max_component=None).on_centers(groups, kind="kcenter")
+        bridges = _Grower(inner, rng=np.random.default_rng(0), n_jobs=n_jobs, max_component=None).on_centers(
+            groups, kind="kcenter"
+        )
     edges = np.concatenate([forest.edges, np.sort(lowest[bridges.edges], axis=1)])
     weights = np.concatenate([forest.weights, bridges.weights])
     return Forest(components(forest.n, edges), edges, weights, forest.kind)
-
-

@@ -127,7 +127,7 @@ def tree(
     check_metric: int = 1000,
     min_samples: int | None = None,
     seed: int = 0,
-    jobs: int | None = None,
+    jobs: int = -1,
     checkpoint: str | None = None,
     reading: Reading = AS_FILE,
     reporting: Reporting = AS_USUAL,
@@ -282,7 +282,7 @@ def complete(
     target_beta: float | None = None,
     max_calls: int | None = None,
     seed: int = 0,
-    jobs: int | None = None,
+    jobs: int = -1,
     reading: Reading = AS_FILE,
     reporting: Reporting = AS_USUAL,
 ) -> None:
@@ -459,7 +459,7 @@ def check(
     confidence: float = 0.99,
     interval: Literal["normal", "bernstein"] = "normal",
     seed: int = 0,
-    jobs: int | None = None,
+    jobs: int = -1,
     reading: Reading = AS_FILE,
     reporting: Reporting = AS_USUAL,
 ) -> None:
@@ -545,7 +545,7 @@ def plot(
     metric: MetricName = None,
     shown: int = 60,
     seed: int = 0,
-    jobs: int | None = None,
+    jobs: int = -1,
     reading: Reading = AS_FILE,
     reporting: Reporting = AS_USUAL,
 ) -> None:
@@ -624,7 +624,7 @@ def _dendrogram_figure(source: str, points: str | None, *, shown: int, reading: 
         return plot_dendrogram(linkage(given.edges, given.weights), names=names, shown=shown, title=_name(source))
 
 
-def _components_figure(objects: Points, metric: Metric, *, seed: int, jobs: int | None) -> Figure:
+def _components_figure(objects: Points, metric: Metric, *, seed: int, jobs: int) -> Figure:
     from assay.mst.forest import build_forest
     from assay.mst.plots import plot_component_sizes
 
@@ -634,7 +634,7 @@ def _components_figure(objects: Points, metric: Metric, *, seed: int, jobs: int 
     return plot_component_sizes(sizes, title=f"{objects.source}: {len(objects):,} points, {objects.metric}")
 
 
-def _budget_figure(objects: Points, metric: Metric, *, seed: int, jobs: int | None) -> Figure:
+def _budget_figure(objects: Points, metric: Metric, *, seed: int, jobs: int) -> Figure:
     from assay.mst.completion import complete_forest
     from assay.mst.forest import build_forest
     from assay.mst.metrics import CountedMetric

@@ -20,7 +20,16 @@ from assay.mst._tiles import ordered_map, tiles
 from assay.mst.forest import Forest
 from assay.mst.metrics import CountedMetric
 
-__all__ = ["ALLOCATIONS", "FIRST", "Prefixes", "allocate", "allocate_dp", "allocate_fixed", "allocate_greedy", "allocate_hull"]
+__all__ = [
+    "ALLOCATIONS",
+    "FIRST",
+    "Prefixes",
+    "allocate",
+    "allocate_dp",
+    "allocate_fixed",
+    "allocate_greedy",
+    "allocate_hull",
+]
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -56,7 +65,13 @@ class Prefixes:
     """
 
     def __init__(
-        self, counted: CountedMetric, forest: Forest, *, first: str = "lowest", rng: np.random.Generator, n_jobs: int = 1
+        self,
+        counted: CountedMetric,
+        forest: Forest,
+        *,
+        first: str = "lowest",
+        rng: np.random.Generator,
+        n_jobs: int = 1,
     ) -> None:
         if first not in FIRST:
             raise InputError(f"first is {first!r}", expected=f"one of {', '.join(FIRST)}")
@@ -69,18 +84,21 @@ class Prefixes:
             self._farthest = np.zeros(t, dtype=np.int64)
             self._nearest = np.full(forest.n, np.inf)
             # Per step and call: the positions in forest.order whose nearest representative it became, and how near.
-            self._won: list[tuple[int, IntArray, FloatArray]] = []
+            self._compact = np.int32 if forest.n < 2**31 else np.int64
+            self._won: list[tuple[int, NDArray[Any], FloatArray]] = []
             self._step(np.arange(t))
 
     def _first(self, first: str, rng: np.random.Generator) -> IntArray:
         forest = self.forest
         if first == "lowest":
-            return forest.order[forest.offsets[:-1]]
+            return np.asarray(forest.order[forest.offsets[:-1]])
         if first == "random":
-            return forest.order[forest.offsets[:-1] + rng.integers(0, forest.sizes)]
+            return np.asarray(forest.order[forest.offsets[:-1] + rng.integers(0, forest.sizes)])
         if first == "center":
             if forest.centers is None:
-                raise InputError(f'first is "center", and a forest of kind {forest.kind!r} has no centres', expected="another first")
+                raise InputError(
+                    f'first is "center", and a forest of kind {forest.kind!r} has no centres', expected="another first"
+                )
             return forest.centers
         return self._medoids(rng)
 
@@ -125,7 +143,7 @@ class Prefixes:
         won_rank = np.repeat(ranks, sizes)[won]
         for step in np.unique(ranks):
             mine = won[won_rank == step]
-            self._won.append((int(step), positions[mine].astype(np.int64), distances[mine]))
+            self._won.append((int(step), positions[mine].astype(self._compact), distances[mine]))
 
     def explored(self) -> IntArray:
         """Return how many extra representatives each component has beyond its first, shape (t,)."""
@@ -345,7 +363,11 @@ def allocate_hull(costs: Sequence[Sequence[float]], budget: int) -> IntArray:
     first, last, slope = _hull_segments(flat, starts)
     owner = np.searchsorted(starts, first, side="right") - 1
     order = np.lexsort((first, slope))
-    return np.asarray(_buy(flat, starts, first[order] - starts[owner[order]], last[order] - starts[owner[order]], owner[order], budget))
+    return np.asarray(
+        _buy(
+            flat, starts, first[order] - starts[owner[order]], last[order] - starts[owner[order]], owner[order], budget
+        )
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -409,4 +431,6 @@ def parse_budget(budget: Any, t: int) -> int:
             return round(value * t)
     elif isinstance(budget, (int, np.integer)) and not isinstance(budget, bool) and budget >= 0:
         return int(budget)
-    raise InputError(f"budget is {budget!r}", expected='a whole number >= 0, or a multiple of the number of components such as "2t"')
+    raise InputError(
+        f"budget is {budget!r}", expected='a whole number >= 0, or a multiple of the number of components such as "2t"'
+    )

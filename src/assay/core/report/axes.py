@@ -14,6 +14,9 @@ __all__ = ["Axis", "fit_axis"]
 LOG_FROM_SPREAD = 30.0
 """From this ratio of largest to smallest value on, positive values are drawn on a logarithmic axis."""
 
+TINIEST, HUGEST = 1e-150, 1e150
+"""Sizes beyond these are drawn as zero and at the edge, so that differences and ratios stay within floating point."""
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -87,7 +90,8 @@ def fit_axis(values: Iterable[float], *, start: float, end: float, log: bool | N
         Force the kind of axis; a logarithmic one passes over values that aren't positive. Left out, the axis is
         logarithmic when all values are positive and spread by a factor of `LOG_FROM_SPREAD`.
     """
-    finite = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
+    sizable = (0.0 if abs(value) < TINIEST else value for value in values if abs(value) <= HUGEST)
+    finite = [value for value in sizable if value > 0 or not log]
     if not finite:
         return Axis(1.0, 10.0, start, end, log=True) if log else Axis(0.0, 1.0, start, end)
     low, high = min(finite), max(finite)

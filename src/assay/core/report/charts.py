@@ -29,6 +29,7 @@ ROW = 34
 MOST_ROWS = 40
 CHARACTER = 6.6
 """The mean width of a character at the charts' font size."""
+BOLD_CHARACTER = 7.6
 COLOURS = 8
 _MARKERS = ("circle", "square", "triangle", "diamond", "cross", "plus", "wedge", "bar")
 
@@ -371,7 +372,7 @@ def _rule(kind: str, x: float, y: float) -> str:
 def _interval_row(kind: str, row: CaseFinding, axis: Axis, y: float) -> str:
     middle = y + 24
     value = _range_text(row)
-    room = round((WIDTH - 8) / CHARACTER) - len(value)
+    room = int((WIDTH - 8) / (BOLD_CHARACTER if kind == "estimate" else CHARACTER)) - len(value)
     label = f"{row.case}, n = {row.n}" if row.case else f"n = {row.n}"
     marks = [
         _text(2, y + 13, _shortened(label, room), "label", full=label),
@@ -409,6 +410,8 @@ def _paper_row(figure: PaperFigure, axis: Axis, y: float) -> str:
 def _range_text(row: CaseFinding) -> str:
     if math.isnan(row.estimate):
         return "no value"
+    if row.low == row.estimate == row.high:
+        return format_number(row.estimate)
     return f"{format_number(row.estimate)} [{format_number(row.low)}, {format_number(row.high)}]"
 
 
@@ -447,7 +450,7 @@ def _curve(one: Series, points: Sequence[Point], number: int, x_axis: Axis, y_ax
 
 
 def _marker(number: int, x: float, y: float) -> str:
-    shape = _MARKERS[number % len(_MARKERS)]
+    shape = _MARKERS[(number + number // COLOURS) % len(_MARKERS)]
     if shape == "circle":
         return _circle("mark", x, y, 4)
     path = {

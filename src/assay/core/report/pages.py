@@ -184,6 +184,7 @@ def _environment() -> Environment:
             "img-src 'self' file: data:; media-src 'self' file:; base-uri 'none'; form-action 'none'"
         ),
         claim_id=claim_id,
+        count_outcomes=count_outcomes,
         page_name=page_name,
         slug=slug,
         paper_links=paper_links,

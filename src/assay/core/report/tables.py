@@ -34,7 +34,9 @@ __all__ = [
 
 DOTS_WIDTH = 96
 GROWS_FROM = 0.5
-"""A measurement is drawn against size when it grows at least as fast as this power for an arm."""
+SPREAD_FROM = 4.0
+"""A measurement that no claim on growth names is drawn where it grows at least as fast as this power of size, for an
+arm whose sizes spread by this factor."""
 MOST_CHARTS = 6
 MOST_FAILURES = 60
 TRACEBACK_TAIL = 4000
@@ -153,10 +155,7 @@ def growth_charts(results: Results, *, prefix: str) -> list[Markup]:
                 if measure in sizes or len(charts) >= MOST_CHARTS:
                     continue
                 series = _growth_series(results, members, size, measure)
-                exponents = [fitted_exponent(one.points) for one in series]
-                if not series or (
-                    measure not in asked and all(exponent is None or exponent < GROWS_FROM for exponent in exponents)
-                ):
+                if not series or (measure not in asked and not any(map(_grows, series))):
                     continue
                 where = f", {family}" if family else ""
                 svg = growth_plot(
@@ -299,11 +298,19 @@ def _growth_series(results: Results, records: Sequence[Record], size: str, measu
             found[record.arm][record.measurements[size]].append(value)
     series = []
     for arm in _arm_order(results, found):
+        if len(found[arm]) < 2:
+            continue
         points = tuple(
             Point(n, float(np.median(values)), min(values), max(values)) for n, values in sorted(found[arm].items())
         )
         series.append(Series(_arm_label(results, arm), points, method=role_of(results, arm) == "method"))
-    return series if any(len(one.points) >= 2 for one in series) else []
+    return series
+
+
+def _grows(series: Series) -> bool:
+    sizes = [point.x for point in series.points]
+    exponent = fitted_exponent(series.points)
+    return exponent is not None and exponent >= GROWS_FROM and max(sizes) >= SPREAD_FROM * min(sizes)
 
 
 def _measures(results: Results, records: Iterable[Record]) -> list[str]:

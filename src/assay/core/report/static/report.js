@@ -17,6 +17,11 @@
           row.hidden = !(chosen && wanted.has(row.dataset.verdict));
           left += row.hidden ? 0 : 1;
         }
+        for (const rest of section.querySelectorAll("details.rest")) {
+          const inside = [...rest.querySelectorAll("[data-verdict]")].filter((row) => !row.hidden).length;
+          rest.hidden = inside === 0;
+          if (inside === left) rest.open = true;
+        }
         section.hidden = !chosen || (own.length > 0 && left === 0);
         count += left;
       }
