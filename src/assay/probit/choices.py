@@ -33,6 +33,9 @@ __all__ = ["BEST", "KIND_NAMES", "ORDER", "WORST", "ChoiceData", "Distinct", "pa
 ORDER, BEST, WORST = 0, 1, 2
 KIND_NAMES = ("order", "best", "worst")
 
+BLOCK = 1_000_000
+"""Events that are made at a time."""
+
 Weighting = Literal["user", "triple"]
 Groups = tuple[tuple[int, ...], ...]
 """Items from best to worst; a group of more than one is a tie."""
@@ -142,7 +145,7 @@ class ChoiceData:
     @property
     def pairs_only(self) -> bool:
         """Whether nothing but pairs was asked, which can't identify a covariance."""
-        return not len(self.triples)
+        return len(self.pairs) > 0 and not len(self.triples)
 
     def position(self, item: Hashable) -> int:
         """Where an item is in `items`.
@@ -397,8 +400,11 @@ class ChoiceData:
         builder = _Builder(names, user_names.tolist(), len(user_names), max_triples_per_user, random_state)
         builder.dropped.update(dropped)
         starts = np.flatnonzero(np.r_[True, user_codes[1:] != user_codes[:-1], True])
-        for row, (start, stop) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
-            builder.add_rated(row, codes[start:stop], values[start:stop])
+        lengths = np.diff(starts)
+        for length in np.unique(lengths).tolist():
+            rows = np.flatnonzero(lengths == length)
+            places = starts[rows][:, None] + np.arange(length)
+            builder.add_rated(rows, codes[places], values[places])
         return builder.build(cls)
 
     @classmethod
@@ -723,19 +729,33 @@ class _Builder:
         levels = np.array([-level for level, group in enumerate(groups) for _ in group], dtype=np.float64)
         self._triples_of(user, items, levels, long=True)
 
-    def add_rated(self, row: int, items: Ints, ratings: Floats) -> None:
-        """One person's ratings."""
-        user = int(self.user_of[row])
-        if len(items) < 2:
-            self._drop("users with one rating")
-        elif len(items) == 2:
-            if ratings[0] == ratings[1]:
-                self._drop("ties of two")
-            else:
-                best = int(ratings.argmax())
-                self._plain_pairs.append((int(items[best]), int(items[1 - best]), user))
+    def add_rated(self, rows: Ints, items: Ints, ratings: Floats) -> None:
+        """The ratings of people who rated equally many items, shape (people, m)."""
+        users, count = self.user_of[rows], items.shape[1]
+        if count < 2:
+            self._drop("users with one rating", len(users))
+        elif count == 2:
+            tied = ratings[:, 0] == ratings[:, 1]
+            if tied.any():
+                self._drop("ties of two", int(tied.sum()))
+            first = ratings[:, 0] > ratings[:, 1]
+            self.pairs.append(np.where(first[:, None], items, items[:, ::-1])[~tied])
+            self.pair_users.append(users[~tied])
+        elif self.limit is None or math.comb(count, 3) <= 4 * self.limit:
+            places = np.array(list(combinations(range(count), 3)), dtype=np.int64)
+            # Blocks of people keep memory small.
+            step = max(1, BLOCK // len(places))
+            for start in range(0, len(users), step):
+                part = slice(start, start + step)
+                self._events_of(
+                    items[part][:, places].reshape(-1, 3),
+                    ratings[part][:, places].reshape(-1, 3),
+                    np.repeat(users[part], len(places)),
+                    long=False,
+                )
         else:
-            self._triples_of(user, items, ratings, long=False)
+            for user, things, levels in zip(users.tolist(), items, ratings, strict=True):
+                self._triples_of(user, things, levels, long=False)
 
     def add_strict(self, codes: Ints) -> None:
         """Rankings of equal length without ties, shape (n, m)."""
@@ -798,10 +818,12 @@ class _Builder:
 
     def _triples_of(self, user: int, items: Ints, levels: Floats, *, long: bool) -> None:
         places = self._places(len(items))
-        values = levels[places]
-        order = np.argsort(-values, axis=1, kind="stable")
-        triples = np.take_along_axis(items[places], order, axis=1)
-        values = np.take_along_axis(values, order, axis=1)
+        self._events_of(items[places], levels[places], np.full(len(places), user, dtype=np.int64), long=long)
+
+    def _events_of(self, items: Ints, levels: Floats, users: Ints, *, long: bool) -> None:
+        """Events of three items each with their levels, higher is better."""
+        order = np.argsort(-levels, axis=1, kind="stable")
+        triples, values = np.take_along_axis(items, order, axis=1), np.take_along_axis(levels, order, axis=1)
         top, bottom = values[:, 0] > values[:, 1], values[:, 1] > values[:, 2]
         kept = top | bottom
         if not kept.all():
@@ -809,7 +831,7 @@ class _Builder:
         kinds = np.where(top & bottom, ORDER, np.where(top, BEST, WORST))
         self.triples.append(triples[kept])
         self.kinds.append(kinds[kept].astype(np.int64))
-        self.triple_users.append(np.full(int(kept.sum()), user, dtype=np.int64))
+        self.triple_users.append(users[kept])
         self.of_long.append(np.full(int(kept.sum()), long))
 
     def _places(self, count: int) -> Ints:
