@@ -220,6 +220,25 @@ def test_the_same_seed_gives_the_same_file_whatever_the_threads(capsys: pytest.C
     assert Path("a.csv").read_bytes() == Path("b.csv").read_bytes()
 
 
+def write_parts(folder: str) -> str:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    Path(folder).mkdir()
+    for number, rows in enumerate(np.array_split(VECTORS, 3)):
+        pq.write_table(
+            pa.table({f"x{i}": column for i, column in enumerate(rows.T)}), f"{folder}/part-{number}.parquet"
+        )
+    return folder
+
+
+def test_points_read_in_blocks_give_the_file_that_points_in_memory_give(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["-m", "euclidean", "--algorithm", "mfc", "--quiet", "-o"]
+    assert run(["mst", "tree", write_csv("x.csv"), *options, "memory.csv"]) == 0
+    assert run(["mst", "tree", write_parts("parts"), "--backend", "threads", *options, "blocks.csv"]) == 0
+    assert Path("blocks.csv").read_bytes() == Path("memory.csv").read_bytes()
+
+
 def test_a_stream_goes_in_and_out(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO("\n".join(WORDS).encode())))
     assert mst("tree", "-", "-m", "levenshtein", "-o", "-", "--algorithm", "exact") == 0
@@ -457,6 +476,12 @@ REFUSALS: dict[str, tuple[Callable[[], list[str]], str]] = {
     "forests": (lambda: ["tree", write_csv("x.csv"), "--forests", "0"], "n_forests is 0"),
     "confidence": (lambda: ["tree", write_csv("x.csv"), "--confidence", "1.5"], "confidence is 1.5"),
     "choice": (lambda: ["tree", write_csv("x.csv"), "--allocation", "best"], "best"),
+    "blocks without a metric": (lambda: ["tree", write_parts("d"), "--backend", "threads"], "no metric is given"),
+    "blocks of a column": (
+        lambda: ["tree", write_parts("d"), "--backend", "threads", "-m", "euclidean", "--column", "x0"],
+        "--column with points that are read in blocks",
+    ),
+    "blocks of nothing": (lambda: ["tree", "none", "--backend", "threads", "-m", "euclidean"], "none: doesn't exist"),
     "output exists": (lambda: ["tree", write_csv("x.csv"), "-o", fresh("t.csv", "old")], "t.csv: exists already"),
     "output is the input": (
         lambda: ["tree", write_csv("x.csv"), "-o", "./x.csv", "--force"],

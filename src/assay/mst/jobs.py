@@ -94,11 +94,32 @@ class Reporting:
     """
 
     json: Flag = False
-    quiet: Flag = False
+    quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False
     force: Flag = False
 
 
-AS_FILE, AS_USUAL = Reading(), Reporting()
+@Parameter(name="*", group=Group("Points that don't fit in memory", sort_key=4))
+@dataclass(frozen=True)
+class Spreading:
+    """Where the work is done.
+
+    Parameters
+    ----------
+    backend
+        memory reads the file whole. threads, ray and dask read blocks of a folder of .parquet files, or of one
+        .parquet, .arrow or .npy file, which every worker must see under this name; the tree is the same.
+    address
+        The Ray or Dask cluster; by default a local one.
+    block_bytes
+        Memory that each worker takes for points, such as 64MB.
+    """
+
+    backend: Literal["memory", "threads", "ray", "dask"] = "memory"
+    address: str | None = None
+    block_bytes: str = "64MB"
+
+
+AS_FILE, AS_USUAL, IN_MEMORY = Reading(), Reporting(), Spreading()
 
 
 @app.command
@@ -131,6 +152,7 @@ def tree(
     checkpoint: str | None = None,
     reading: Reading = AS_FILE,
     reporting: Reporting = AS_USUAL,
+    spreading: Spreading = IN_MEMORY,
 ) -> None:
     """Build a spanning tree that is close to the minimum, and say how close.
 
@@ -205,9 +227,13 @@ def tree(
         check_tree_output(out, force=reporting.force)
     elif not reporting.quiet and not reporting.json:
         print("The tree is not kept: add -o tree.csv to keep it.", file=sys.stderr)
-    objects = _read(points, metric, reading)
+    in_memory = spreading.backend == "memory"
+    if in_memory:
+        objects = _read(points, metric, reading)
+    else:
+        _require_blocks(metric, reading)
     model = MetricMST(
-        metric=objects.metric,
+        metric=objects.metric if in_memory else metric,
         metric_params=_metric_options(reading),
         min_samples=min_samples,
         n_components=_components(components),
@@ -230,15 +256,21 @@ def tree(
         random_state=seed,
         n_jobs=jobs,
         checkpoint=checkpoint,
+        block_bytes=spreading.block_bytes,
+        backend="threads" if in_memory else spreading.backend,
+        address=spreading.address,
         progress=_shows_progress(reporting),
     )
     with _warnings_in_one_line(reporting), _stop_that_says(_way_on(checkpoint)):
-        measured = _measured(objects, reading)
-        # An approximate neighbour graph indexes the vectors themselves.
-        model.fit(objects.data if forest == "knn" else measured)
+        if not in_memory:
+            model.fit(points)
+        else:
+            measured = _measured(objects, reading)
+            # An approximate neighbour graph indexes the vectors themselves.
+            model.fit(objects.data if forest == "knn" else measured)
     summary = {
-        "points": len(objects),
-        "metric": measured.name,
+        "points": len(model.labels_),
+        "metric": measured.name if in_memory else metric,
         "min_samples": min_samples,
         "core_distances_exact": model.core_exact_,
         "weight": model.total_weight_,
@@ -261,7 +293,8 @@ def tree(
         if out.lower().endswith(".npz"):
             model.save(out, force=reporting.force)
         else:
-            write_tree(out, Tree(model.edges_, model.weights_), force=reporting.force, names=objects.names)
+            names = objects.names if in_memory else None
+            write_tree(out, Tree(model.edges_, model.weights_), force=reporting.force, names=names)
     _report(summary, _tree_lines(summary), reporting=reporting, out=out)
 
 
@@ -667,6 +700,17 @@ def _read(points: str, metric: str | None, reading: Reading) -> Points:
         form=reading.format,
         binarize=reading.binarize,
     )
+
+
+def _require_blocks(metric: str | None, reading: Reading) -> None:
+    """Blocks are read without a look at the whole, so the metric is named, and no option of reading applies."""
+    if metric is None:
+        raise InputError("no metric is given for points that are read in blocks", expected="-m METRIC")
+    for name in ("key", "column", "sep", "format", "binarize"):
+        if getattr(reading, name) is not None:
+            raise InputError(
+                f"--{name} with points that are read in blocks", expected="--backend memory, or no such option"
+            )
 
 
 def _measured(objects: Points, reading: Reading) -> Metric:
