@@ -20,7 +20,13 @@ def events(data: ChoiceData) -> list[tuple]:
     found = []
     for (i, j, k), kind in zip(data.triples.tolist(), data.kinds.tolist(), strict=True):
         i, j, k = data.items[i], data.items[j], data.items[k]
-        found.append((kind, i, j, k) if kind == ORDER else (kind, i, *sorted((j, k))) if kind == BEST else (kind, *sorted((i, j)), k))
+        found.append(
+            (kind, i, j, k)
+            if kind == ORDER
+            else (kind, i, *sorted((j, k)))
+            if kind == BEST
+            else (kind, *sorted((i, j)), k)
+        )
     found += [("pair", data.items[a], data.items[b]) for a, b in data.pairs.tolist()]
     return sorted(found, key=lambda event: (isinstance(event[0], int), str(event)))
 
@@ -93,7 +99,10 @@ def test_counts_add_up_over_shards() -> None:
     rng = np.random.default_rng(0)
     rankings = np.argsort(rng.random((300, 5)), axis=1)[:, :3]
     whole = ChoiceData.from_rankings(rankings, items=range(5), users=list(range(300)))
-    parts = [ChoiceData.from_rankings(rankings[rows], items=range(5), users=rows) for rows in (list(range(100)), list(range(100, 300)))]
+    parts = [
+        ChoiceData.from_rankings(rankings[rows], items=range(5), users=rows)
+        for rows in (list(range(100)), list(range(100, 300)))
+    ]
     joined = ChoiceData.concat(parts)
     assert joined.n_users == 300
     for name in ("triples", "kinds", "weights"):
@@ -103,7 +112,9 @@ def test_counts_add_up_over_shards() -> None:
 def test_everyone_weighs_the_same_by_default() -> None:
     data = ChoiceData.from_rankings([["a", "b", "c", "d"], ["b", "c", "d"]], users=["much", "little"])
     each = data.distinct("user")
-    assert each.answer_weights[data.triple_users == 0].sum() == pytest.approx(each.answer_weights[data.triple_users == 1].sum())
+    assert each.answer_weights[data.triple_users == 0].sum() == pytest.approx(
+        each.answer_weights[data.triple_users == 1].sum()
+    )
     assert each.total == pytest.approx(data.n_events)
     assert np.array_equal(data.distinct("triple").answer_weights, np.ones(5))
 
@@ -147,14 +158,20 @@ def test_ties_of_everything_carry_nothing_and_are_counted() -> None:
         (lambda: ChoiceData.from_best([["a", "b", "c"]], ["d"]), "'d' wasn't shown"),
         (lambda: ChoiceData.from_pairs([("a", "b", "c")]), "pair 0 has 3 items"),
         (lambda: ChoiceData.from_ratings({"user": [1], "item": ["a"]}), "no column 'rating'"),
-        (lambda: ChoiceData.from_ratings({"user": [1], "item": ["a"], "rating": ["good"]}), "something else than numbers"),
+        (
+            lambda: ChoiceData.from_ratings({"user": [1], "item": ["a"], "rating": ["good"]}),
+            "something else than numbers",
+        ),
         (
             lambda: ChoiceData.from_ratings({"user": [1] * 4, "item": list("abca"), "rating": [1, 2, 3, 4]}),
             "rated the item 'a' twice",
         ),
         (lambda: ChoiceData.from_completions([{"completions": ["a", "b", "c"]}]), "neither 'ranking' nor 'ratings'"),
         (lambda: ChoiceData.from_completions([{"completions": ["a", "b", "c"], "ranking": [0, 1, 3]}]), "holds 3"),
-        (lambda: ChoiceData.from_completions([{"completions": ["a", "b", "c"], "ratings": [1]}]), "1 ratings and 3 completions"),
+        (
+            lambda: ChoiceData.from_completions([{"completions": ["a", "b", "c"], "ratings": [1]}]),
+            "1 ratings and 3 completions",
+        ),
         (lambda: ChoiceData.from_trl([{"chosen": "a"}]), "no column 'rejected'"),
         (lambda: ChoiceData.from_rankings([["a", "b", "c"]], max_triples_per_user=0), "max_triples_per_user is 0"),
         (lambda: ChoiceData.from_rankings([["a", "b", "c"]]).distinct("item"), "weight is 'item'"),

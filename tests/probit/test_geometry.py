@@ -46,7 +46,9 @@ def test_relabelling_items_relabels_probabilities() -> None:
     mu, covariance = random_model(5, seed=3)
     order = np.array([3, 0, 4, 1, 2])
     plain = CorrelatedProbit.from_parameters(mu, covariance, items="abcde")
-    moved = CorrelatedProbit.from_parameters(mu[order], covariance[np.ix_(order, order)], items=np.array(list("abcde"))[order].tolist())
+    moved = CorrelatedProbit.from_parameters(
+        mu[order], covariance[np.ix_(order, order)], items=np.array(list("abcde"))[order].tolist()
+    )
     for text in ("a>b", "c>a>e", "a>b~d", "a>b>c>d"):
         assert moved.prob(text) == pytest.approx(plain.prob(text), abs=2e-4)
 

@@ -183,7 +183,14 @@ def test_the_trainer_lowers_the_loss_on_what_it_is_shown(pooling: str, tmp_path:
     batch = CompletionCollator(words)(ROWS)
     before = float(model(**batch)["loss"])
     args = transformers.TrainingArguments(
-        str(tmp_path), max_steps=30, per_device_train_batch_size=3, learning_rate=0.05, report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True
+        str(tmp_path),
+        max_steps=30,
+        per_device_train_batch_size=3,
+        learning_rate=0.05,
+        report_to=[],
+        save_strategy="no",
+        use_cpu=True,
+        disable_tqdm=True,
     )
     trainer = BestOfThreeTrainer(model, args, train_dataset=ROWS, data_collator=CompletionCollator(words))
     assert isinstance(trainer, transformers.Trainer)

@@ -62,14 +62,19 @@ def lines_of(kind: str) -> list[str]:
     if kind == "long-rating":
         return ["userId,movieId,rating", *(f"{u},{NAMES[i]},{10 - RANKS[u, i]}" for u in range(300) for i in range(N))]
     if kind == "wide":
-        return [",".join(["user", *NAMES]), *(",".join([f"u{u}", *(str(10 - rank) for rank in RANKS[u])]) for u in range(300))]
+        return [
+            ",".join(["user", *NAMES]),
+            *(",".join([f"u{u}", *(str(10 - rank) for rank in RANKS[u])]) for u in range(300)),
+        ]
     if kind == "soc":
         head = ["# TITLE: drinks", *(f"# ALTERNATIVE NAME {i + 1}: {NAMES[i]}" for i in range(N))]
         return [*head, *(f"1: {','.join(str(item + 1) for item in order)}" for order in ORDERS)]
     if kind == "order":
         return [f"{N} 1", *(f"0 {N} {' '.join(map(str, order))}" for order in ORDERS)]
     return [
-        json.dumps({"prompt": "?", "completions": ["w", "x", "y", "z"], "models": NAMES, "ranking": order, "user": f"u{user}"})
+        json.dumps(
+            {"prompt": "?", "completions": ["w", "x", "y", "z"], "models": NAMES, "ranking": order, "user": f"u{user}"}
+        )
         for user, order in enumerate(ORDERS.tolist())
     ]
 
@@ -155,7 +160,8 @@ def test_check_says_what_is_identified_and_shows_two_models_for_pairs(capsys: py
     assert summary["means_identified"] is True
     witness = summary["witness"]
     models = [
-        CorrelatedProbit.from_parameters(witness[f"{which}mu"], witness[f"{which}covariance"], items=list("abcd")) for which in ("", "other_")
+        CorrelatedProbit.from_parameters(witness[f"{which}mu"], witness[f"{which}covariance"], items=list("abcd"))
+        for which in ("", "other_")
     ]
     for pair in ("a>b", "a>c", "a>d", "b>c", "b>d", "c>d"):
         assert models[0].prob(pair) == pytest.approx(models[1].prob(pair), abs=1e-12)
@@ -176,7 +182,21 @@ def model() -> CorrelatedProbit:
 
 
 def test_predictions_are_the_models(model: CorrelatedProbit, capsys: pytest.CaptureFixture[str]) -> None:
-    summary = summary_of(capsys, "predict", "m.npz", "--given", "a>b", "--given", "c>b", "--pairs", "d>a", "--pairs", "d>a>c", "-o", "p.csv")
+    summary = summary_of(
+        capsys,
+        "predict",
+        "m.npz",
+        "--given",
+        "a>b",
+        "--given",
+        "c>b",
+        "--pairs",
+        "d>a",
+        "--pairs",
+        "d>a>c",
+        "-o",
+        "p.csv",
+    )
     found = [row["probability"] for row in summary["predictions"]]
     assert found == [model.predict_pair("d", "a", given=["a>b", "c>b"]), model.prob("d>a>c", given=["a>b", "c>b"])]
     assert Path("p.csv").read_text().splitlines()[0] == "order,probability,error"
@@ -185,7 +205,9 @@ def test_predictions_are_the_models(model: CorrelatedProbit, capsys: pytest.Capt
     assert [row["item"] for row in everything["predictions"]] == [model.items_[index] for index in np.argsort(-means)]
 
 
-def test_slates_designs_and_sample_sizes_are_the_librarys(model: CorrelatedProbit, capsys: pytest.CaptureFixture[str]) -> None:
+def test_slates_designs_and_sample_sizes_are_the_librarys(
+    model: CorrelatedProbit, capsys: pytest.CaptureFixture[str]
+) -> None:
     from assay.probit import design, sample_size
 
     slate = summary_of(capsys, "slate", "m.npz", "-k", "2", "-o", "s.csv")
@@ -198,7 +220,9 @@ def test_slates_designs_and_sample_sizes_are_the_librarys(model: CorrelatedProbi
 
 
 @pytest.mark.parametrize(("size", "kind"), [(2, "ranking"), (3, "ranking"), (3, "best"), (4, "ranking"), (4, "best")])
-def test_simulated_answers_are_read_again(size: int, kind: str, model: CorrelatedProbit, capsys: pytest.CaptureFixture[str]) -> None:
+def test_simulated_answers_are_read_again(
+    size: int, kind: str, model: CorrelatedProbit, capsys: pytest.CaptureFixture[str]
+) -> None:
     summary_of(capsys, "simulate", "m.npz", "200", "--size", str(size), "--kind", kind, "--seed", "3", "-o", "sim.txt")
     drawn = model.simulate(200, size=size, kind=kind, random_state=3)
     again = read_choices("sim.txt")
@@ -207,7 +231,9 @@ def test_simulated_answers_are_read_again(size: int, kind: str, model: Correlate
     assert np.array_equal(again.pairs, drawn.pairs)
 
 
-def test_answers_go_to_standard_output_and_the_summary_to_standard_error(model: CorrelatedProbit, capsys: pytest.CaptureFixture[str]) -> None:
+def test_answers_go_to_standard_output_and_the_summary_to_standard_error(
+    model: CorrelatedProbit, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert probit("simulate", "m.npz", "5") == 0
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == 5
@@ -219,7 +245,9 @@ def test_answers_go_to_standard_output_and_the_summary_to_standard_error(model: 
 
 @pytest.mark.parametrize("kind", ["correlation", "map", "reliability", "pairs"])
 @pytest.mark.parametrize("suffix", ["png", "svg"])
-def test_pictures_are_drawn(kind: str, suffix: str, model: CorrelatedProbit, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pictures_are_drawn(
+    kind: str, suffix: str, model: CorrelatedProbit, capsys: pytest.CaptureFixture[str]
+) -> None:
     summary_of(capsys, "simulate", "m.npz", "300", "-o", "sim.txt")
     source = "sim.txt" if kind == "pairs" else "m.npz"
     extra = ["--data", "sim.txt"] if kind == "reliability" else []
@@ -337,11 +365,19 @@ def test_an_item_that_always_wins_is_warned_of_in_one_line(capsys: pytest.Captur
 
 def test_a_million_rows_are_read_in_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
-    table = np.column_stack([np.repeat(np.arange(200_000), 5), np.tile(np.arange(5), 200_000), rng.integers(1, 100, 1_000_000)])
+    table = np.column_stack(
+        [np.repeat(np.arange(200_000), 5), np.tile(np.arange(5), 200_000), rng.integers(1, 100, 1_000_000)]
+    )
     import pyarrow as pa
     import pyarrow.csv
 
     pyarrow.csv.write_csv(pa.table(dict(zip(("user", "item", "rating"), table.T, strict=True))), "big.csv")
-    done = subprocess.run([sys.executable, "-m", "assay", "probit", "fit", "big.csv", "--starts", "1", "--json"], capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "assay", "probit", "fit", "big.csv", "--starts", "1", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["users"] == 200_000

@@ -30,7 +30,9 @@ def test_ghk_in_two_dimensions_is_phi2(seed: int) -> None:
 def test_three_to_five_dimensions_agree_with_scipy(d: int) -> None:
     for seed in range(3):
         mean, covariance = constraints(d, seed=10 * d + seed)
-        theirs = multivariate_normal(-mean, covariance, allow_singular=False).cdf(np.zeros(d), rng=np.random.default_rng(0))
+        theirs = multivariate_normal(-mean, covariance, allow_singular=False).cdf(
+            np.zeros(d), rng=np.random.default_rng(0)
+        )
         found = orthant(mean, covariance)
         assert abs(found.value - theirs) < 3 * found.error + 2e-5
 
@@ -54,7 +56,9 @@ def test_conditions_are_ratios() -> None:
     mean, covariance = constraints(5, seed=3)
     whole, condition = orthant(mean, covariance, points=16384), orthant(mean[:3], covariance[:3, :3])
     found = conditional_orthant(mean, covariance, 3, points=4096)
-    assert found.value == pytest.approx(whole.value / condition.value, abs=4 * found.error + 4 * whole.error / condition.value)
+    assert found.value == pytest.approx(
+        whole.value / condition.value, abs=4 * found.error + 4 * whole.error / condition.value
+    )
 
 
 def test_far_tails_keep_their_logarithm() -> None:

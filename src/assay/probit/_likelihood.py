@@ -1,9 +1,9 @@
 """The composite log-likelihood of distinct events, and its gradient.
 
-An event about three items is "X_a > X_b and X_c > X_d", with (a, b, c, d) = (i, j, j, k) for an order, (i, j, i, k) for a
-best and (i, k, j, k) for a worst. Its probability is a bivariate normal one, and depends on the means and on the variances
-S_ab of differences only: with s = sqrt(S), h = (mu_a - mu_b) / s_ab, k = (mu_c - mu_d) / s_cd and
-rho = (S_ad + S_bc - S_ac - S_bd) / (2 s_ab s_cd). So an evaluation costs the number of distinct events, whatever the number
+An event about three items is "X_a > X_b and X_c > X_d", with (a, b, c, d) = (i, j, j, k) for an order, (i, j, i, k)
+for a best and (i, k, j, k) for a worst. Its probability is a bivariate normal one, and depends on the means and on
+the variances S_ab of differences only: with s = sqrt(S), h = (mu_a - mu_b) / s_ab, k = (mu_c - mu_d) / s_cd and rho =
+(S_ad + S_bc - S_ac - S_bd) / (2 s_ab s_cd). So an evaluation costs the number of distinct events, whatever the number
 of items or answers.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,11 +27,12 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-__all__ = ["FLOOR", "Objective", "OUTCOMES", "QUADS", "event_scores", "log_likelihood", "triple_outcomes"]
+__all__ = ["FLOOR", "OUTCOMES", "QUADS", "Objective", "event_scores", "log_likelihood", "triple_outcomes"]
 
 FLOOR = 1e-9
 """The variance of its own that every utility has in a full-rank model: no two items coincide, so that correlations stay
-inside (-1, 1) by themselves and no gradient is lost to a clamp."""
+inside (-1, 1) by themselves and no gradient is lost to a clamp.
+"""
 
 QUADS = {ORDER: (0, 1, 1, 2), BEST: (0, 1, 0, 2), WORST: (0, 2, 1, 2)}
 """Which of an event's items are a, b, c and d."""
@@ -47,7 +49,9 @@ PARTS = 16
 
 
 @njit(cache=True, nogil=True)
-def _sum_triples(quads: Any, weights: Any, mu: Any, squares: Any, start: int, stop: int, d_mu: Any, d_squares: Any) -> float:
+def _sum_triples(
+    quads: Any, weights: Any, mu: Any, squares: Any, start: int, stop: int, d_mu: Any, d_squares: Any
+) -> float:
     total = 0.0
     for event in range(start, stop):
         a, b, c, d = quads[event, 0], quads[event, 1], quads[event, 2], quads[event, 3]
@@ -116,10 +120,12 @@ class Objective:
         self.total = self.distinct.total
         self._quads = quads_of(self.distinct.triples, self.distinct.kinds)
         bounds = np.linspace(0, len(self._quads), PARTS + 1).astype(np.int64)
-        self._parts = [(int(a), int(b)) for a, b in zip(bounds[:-1], bounds[1:], strict=True) if b > a]
+        self._parts = [(int(a), int(b)) for a, b in pairwise(bounds) if b > a]
 
     def __call__(self, mu: Floats, squares: Floats) -> tuple[float, Floats, Floats]:
-        """The mean log-likelihood, its gradient in `mu`, and in `squares` (symmetric, each pair's whole derivative)."""
+        """The mean log-likelihood, its gradient in `mu`, and in `squares` (symmetric, each pair's whole "
+        "derivative).
+        """
         n = self.n_items
         mu, squares = np.ascontiguousarray(mu), np.ascontiguousarray(squares)
 
@@ -170,7 +176,9 @@ def log_likelihood(distinct: Distinct, mu: Floats, squares: Floats) -> float:
     return Objective(distinct, len(mu))(mu, squares)[0]
 
 
-def event_scores(kind: int, mu: Floats, squares: Floats, order: tuple[int, int, int] = (0, 1, 2)) -> tuple[Floats, Floats]:
+def event_scores(
+    kind: int, mu: Floats, squares: Floats, order: tuple[int, int, int] = (0, 1, 2)
+) -> tuple[Floats, Floats]:
     """Log-probabilities of one answer to many questions about three items, with scores.
 
     Parameters

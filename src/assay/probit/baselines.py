@@ -1,9 +1,9 @@
-"""What one would use otherwise: Plackett-Luce, independent and pairwise probit, matrix completion, and direct references."""
+"""What one would use otherwise: Plackett-Luce, pairwise probit, matrix completion, and direct references."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Query", "conditional_frequency", "matrix_completion", "pairwise_probit", "plackett_luce", "predict_by_mean", "predict_by_model"]
+__all__ = [
+    "Query",
+    "conditional_frequency",
+    "matrix_completion",
+    "pairwise_probit",
+    "plackett_luce",
+    "predict_by_mean",
+    "predict_by_model",
+]
 
 PLACKETT_LUCE_ALPHA = 1e-3
 ALS_RANK = 4
@@ -49,7 +57,8 @@ class Query:
 
 
 def plackett_luce(data: ChoiceData) -> Floats:
-    """Strengths by iterative Luce spectral ranking on whole orders of three (Maystre and Grossglauser 2015, package choix).
+    """Strengths by iterative Luce spectral ranking on whole orders of three (Maystre and Grossglauser 2015, package
+    choix).
 
     Answers with ties enter as the pairs that they imply, since the model has no ties.
     """
@@ -59,7 +68,13 @@ def plackett_luce(data: ChoiceData) -> Floats:
         raise MissingPackageError("choix", what="Plackett-Luce", extra="peers") from error
     whole = data.triples[data.kinds == 0].tolist()
     rest = ChoiceData(
-        data.items, data.users, data.triples[data.kinds != 0], data.kinds[data.kinds != 0], data.triple_users[data.kinds != 0], data.pairs, data.pair_users
+        data.items,
+        data.users,
+        data.triples[data.kinds != 0],
+        data.kinds[data.kinds != 0],
+        data.triple_users[data.kinds != 0],
+        data.pairs,
+        data.pair_users,
     ).as_pairs()
     return np.asarray(choix.ilsr_rankings(data.n_items, whole + rest.pairs.tolist(), alpha=PLACKETT_LUCE_ALPHA))
 
@@ -95,17 +110,25 @@ def predict_by_model(mu: Floats, covariance: Floats, queries: Sequence[Query], *
         by_size[len(known)].append(place)
     answers = np.empty(len(listed))
     for size, places in by_size.items():
-        uniform = torch.quasirandom.SobolEngine(max(size, 1), scramble=True, seed=0).draw(points, dtype=torch.float64).clamp(1e-12, 1 - 1e-12)
+        uniform = (
+            torch.quasirandom.SobolEngine(max(size, 1), scramble=True, seed=0)
+            .draw(points, dtype=torch.float64)
+            .clamp(1e-12, 1 - 1e-12)
+        )
         logs = []
         for swap in (False, True):
-            asked = [[(query.b, query.a) if swap else (query.a, query.b)] for query in (listed[place] for place in places)]
+            asked = [
+                [(query.b, query.a) if swap else (query.a, query.b)] for query in (listed[place] for place in places)
+            ]
             both = np.concatenate([np.stack([pairs[place] for place in places]), np.array(asked)], axis=1)
             logs.append(_log_orthant(mu_N, a_NR, torch.from_numpy(both), uniform, FLOOR))
         answers[places] = torch.sigmoid(logs[0] - logs[1]).numpy()
     return answers[[different[query] for query in queries]]
 
 
-def matrix_completion(scores: Floats, tests: Floats, *, rank: int = ALS_RANK, ridge: float = ALS_RIDGE, rng: np.random.Generator) -> Floats:
+def matrix_completion(
+    scores: Floats, tests: Floats, *, rank: int = ALS_RANK, ridge: float = ALS_RIDGE, rng: np.random.Generator
+) -> Floats:
     """Complete rows by alternating least squares on scores centred by item and by row (Koren, Bell and Volinsky 2009).
 
     Parameters
@@ -142,14 +165,13 @@ def matrix_completion(scores: Floats, tests: Floats, *, rank: int = ALS_RANK, ri
         people = solve(values, known, items)
         items = solve(values.T, known.T, people)
     values, known = centred(tests)
-    return item_mean + solve(values, known, items) @ items.T
+    return np.asarray(item_mean + solve(values, known, items) @ items.T)
 
 
 def conditional_frequency(train: Floats, queries: Sequence[Query]) -> Floats:
-    """How often training users with the same context order preferred a to b; everyone's share where there are too few."""
+    """How often people who ordered the context so preferred a to b; everyone's share where they are too few."""
     overall: dict[tuple[int, int], float] = {}
     cache: dict[Query, float] = {}
-    ranks: Callable[[tuple[int, ...]], list[tuple[float, ...]]] = lambda items: [tuple(row) for row in train[:, items].tolist()]  # noqa: E731
     by_items: dict[tuple[int, ...], Counter[tuple[tuple[tuple[int, ...], ...], int]]] = {}
     found = []
     for query in queries:
@@ -163,10 +185,13 @@ def conditional_frequency(train: Floats, queries: Sequence[Query]) -> Floats:
             key = (*items, *pair)
             if key not in by_items:
                 counted: Counter[tuple[tuple[tuple[int, ...], ...], int]] = Counter()
-                for row, difference in zip(ranks(items), gap.tolist(), strict=True):
+                for row, difference in zip(train[:, items].tolist(), gap.tolist(), strict=True):
                     if difference != 0 and not any(np.isnan(row)) and not np.isnan(difference):
                         levels = sorted(set(row), reverse=True)
-                        groups = tuple(tuple(item for item, value in zip(items, row, strict=True) if value == level) for level in levels)
+                        groups = tuple(
+                            tuple(item for item, value in zip(items, row, strict=True) if value == level)
+                            for level in levels
+                        )
                         counted[groups, 1 if difference > 0 else -1] += 1
                 by_items[key] = counted
             context = tuple(tuple(sorted(group)) for group in query.context)

@@ -1,10 +1,11 @@
 """The bivariate normal distribution function, its logarithm and its derivatives, in float64.
 
-`bvn_cdf` follows Genz (2004, "Numerical computation of rectangular bivariate and trivariate normal and t probabilities"):
-Gauss-Legendre quadrature of Plackett's integral below a correlation of 0.925, and his expansion about |rho| = 1 above.
-Its absolute error is a few units of 1e-16. Probabilities below `TAIL`, whose *relative* error would be large, are
-integrated again with the largest term taken out, so that logarithms and scores stay right at any depth.
-`bvn_cdf_owen` computes the same from Owen's T function, and is the reference that the tests hold the kernel to.
+`bvn_cdf` follows Genz (2004, "Numerical computation of rectangular bivariate and trivariate normal and t
+probabilities"): Gauss-Legendre quadrature of Plackett's integral below a correlation of 0.925, and his expansion
+about |rho| = 1 above. Its absolute error is a few units of 1e-16. Probabilities below `TAIL`, whose *relative* error
+would be large, are integrated again with the largest term taken out, so that logarithms and scores stay right at any
+depth. `bvn_cdf_owen` computes the same from Owen's T function, and is the reference that the tests hold the kernel
+to.
 """
 
 from __future__ import annotations
@@ -85,7 +86,11 @@ def _near_singular(h: float, k: float, rho: float) -> float:
         c, d = (4.0 - product) / 8.0, (12.0 - product) / 16.0
         exponent = -0.5 * (gap / square + product)
         if exponent > -100.0:
-            total = a * math.exp(exponent) * (1.0 - c * (gap - square) * (1.0 - d * gap / 5.0) / 3.0 + c * d * square**2 / 5.0)
+            total = (
+                a
+                * math.exp(exponent)
+                * (1.0 - c * (gap - square) * (1.0 - d * gap / 5.0) / 3.0 + c * d * square**2 / 5.0)
+            )
         if product > -100.0:
             b = math.sqrt(gap)
             tail = SQRT_2PI * normal_cdf(-b / a)
@@ -130,7 +135,7 @@ def _log_integrand(x: float, k: float, rho: float, scale: float) -> float:
 
 @njit(cache=True, nogil=True)
 def _log_tail(h: float, k: float, rho: float) -> float:
-    """log P(X <= h, Y <= k) as the integral over x <= h of phi(x) Phi((k - rho x) / sqrt(1 - rho^2)).
+    """Log P(X <= h, Y <= k) as the integral over x <= h of phi(x) Phi((k - rho x) / sqrt(1 - rho^2)).
 
     The integrand is log-concave: its mode is found by a golden-section search, and 64 Gauss-Legendre points cover the
     window in which it matters.
@@ -194,10 +199,10 @@ def log_bvn(h: float, k: float, rho: float) -> float:
 
 @njit(cache=True, nogil=True)
 def log_bvn_scores(h: float, k: float, rho: float) -> tuple[float, float, float, float]:
-    """log P(X <= h, Y <= k), and its derivatives in h, k and rho.
+    """Log P(X <= h, Y <= k), and its derivatives in h, k and rho.
 
-    The derivatives of the probability are phi(h) Phi((k - rho h) / s), the same with h and k exchanged, and the density at
-    (h, k), with s = sqrt(1 - rho^2).
+    The derivatives of the probability are phi(h) Phi((k - rho h) / s), the same with h and k exchanged, and the
+    density at (h, k), with s = sqrt(1 - rho^2).
     """
     log_p = log_bvn(h, k, rho)
     square = (1.0 - rho) * (1.0 + rho)

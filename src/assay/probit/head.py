@@ -1,8 +1,10 @@
-"""The same model as a head for reward models: a mean reward, directions of taste, and losses for answers among K completions.
+"""The same model as a head for reward models: a mean reward, directions of taste, and losses for answers among K
+completions.
 
-Axes: B prompts, K completions of a prompt, N completions of a batch in all, R taste directions, H hidden width, T events about
-three completions, P pairs, C one person's comparisons. Rewards are U = mean + factor z + sqrt(psi) e with z and e standard
-normal. Only the ratio of the three parts shows in answers, so psi is 1 unless you say otherwise.
+Axes: B prompts, K completions of a prompt, N completions of a batch in all, R taste directions, H hidden width, T
+events about three completions, P pairs, C one person's comparisons. Rewards are U = mean + factor z + sqrt(psi) e
+with z and e standard normal. Only the ratio of the three parts shows in answers, so psi is 1 unless you say
+otherwise.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ class _LogBivariate(torch.autograd.Function):
     """log Phi2(h, k; rho) and its three derivatives by the exact kernel, in float64, for inputs on any device."""
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, k: Tensor, rho: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, h: Tensor, k: Tensor, rho: Tensor) -> Tensor:
         values = [np.asarray(one.detach().to("cpu", torch.float64)) for one in (h, k, rho)]
         log_p, *slopes = bvn_logcdf(*values)
         ctx.save_for_backward(*(torch.from_numpy(slope).to(h) for slope in slopes))
@@ -67,7 +69,7 @@ class _LogBivariate(torch.autograd.Function):
 
 
 def log_bivariate(h: Tensor, k: Tensor, rho: Tensor) -> Tensor:
-    """log P(X <= h, Y <= k), differentiable.
+    """Log P(X <= h, Y <= k), differentiable.
 
     Parameters
     ----------
@@ -78,7 +80,7 @@ def log_bivariate(h: Tensor, k: Tensor, rho: Tensor) -> Tensor:
     -------
     Tensor
     """
-    result: Tensor = _LogBivariate.apply(h, k, rho)  # type: ignore[no-untyped-call]
+    result: Tensor = _LogBivariate.apply(h, k, rho)
     return result
 
 
@@ -120,9 +122,15 @@ class CorrelatedProbitHead(nn.Module):
         """Write the head to a ``.safetensors`` file."""
         from safetensors.torch import save_file
 
-        metadata = {"format": FORMAT, "version": VERSION, "settings": json.dumps({"hidden": self.hidden, "rank": self.rank})}
+        metadata = {
+            "format": FORMAT,
+            "version": VERSION,
+            "settings": json.dumps({"hidden": self.hidden, "rank": self.rank}),
+        }
         with atomic_path(path, force=force) as temporary:
-            save_file({name: value.contiguous() for name, value in self.state_dict().items()}, temporary, metadata=metadata)
+            save_file(
+                {name: value.contiguous() for name, value in self.state_dict().items()}, temporary, metadata=metadata
+            )
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> CorrelatedProbitHead:
@@ -140,18 +148,28 @@ class CorrelatedProbitHead(nn.Module):
             with safe_open(file, framework="pt") as archive:
                 metadata = archive.metadata() or {}
                 if metadata.get("format") != FORMAT:
-                    raise InputError("holds another kind of object", file=file, expected="a file that CorrelatedProbitHead.save wrote")
+                    raise InputError(
+                        "holds another kind of object",
+                        file=file,
+                        expected="a file that CorrelatedProbitHead.save wrote",
+                    )
                 if metadata["version"] != VERSION:
                     raise InputError(f"is of version {metadata['version']}", file=file, expected=f"version {VERSION}")
                 head = cls(**json.loads(metadata["settings"]))
                 head.load_state_dict({name: archive.get_tensor(name) for name in archive.keys()})  # noqa: SIM118
         except SafetensorError as error:
-            raise InputError(f"damaged: {error}", file=file, expected="a file that CorrelatedProbitHead.save wrote") from error
+            raise InputError(
+                f"damaged: {error}", file=file, expected="a file that CorrelatedProbitHead.save wrote"
+            ) from error
         return head
 
 
-def _differences(mean: Tensor, factor: Tensor, log_psi: Tensor | float, places: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Means of X_a - X_b and X_c - X_d, their variances and covariance, each (T,), for places (T, 4) into (N,) and (N, R)."""
+def _differences(
+    mean: Tensor, factor: Tensor, log_psi: Tensor | float, places: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Means of X_a - X_b and X_c - X_d, their variances and covariance, each (T,), for places (T, 4) into (N,) "
+    "and (N, R).
+    """
     a, b, c, d = places.unbind(-1)
     psi = torch.exp(torch.as_tensor(log_psi, dtype=torch.float64, device=mean.device))
     first, second = factor[a] - factor[b], factor[c] - factor[d]
@@ -165,7 +183,9 @@ def _differences(mean: Tensor, factor: Tensor, log_psi: Tensor | float, places: 
     )
 
 
-def _event_log_likelihood(mean_N: Tensor, factor_NR: Tensor, triples_T3: Tensor, kinds_T: Tensor, log_psi: Tensor | float) -> Tensor:
+def _event_log_likelihood(
+    mean_N: Tensor, factor_NR: Tensor, triples_T3: Tensor, kinds_T: Tensor, log_psi: Tensor | float
+) -> Tensor:
     table = torch.tensor([QUADS[kind] for kind in (ORDER, BEST, WORST)], device=triples_T3.device)
     places = torch.gather(triples_T3, 1, table[kinds_T])
     first, second, v1, v2, covariance = _differences(mean_N, factor_NR, log_psi, places)
@@ -212,7 +232,9 @@ def event_loss(
         parts = [_event_log_likelihood(mean, factor, triples, kinds, log_psi)] if len(triples) else []
         if pairs is not None and len(pairs):
             winner, loser = pairs.unbind(-1)
-            gap, _, variance, _, _ = _differences(mean, factor, log_psi, torch.stack([winner, loser, winner, loser], dim=-1))
+            gap, _, variance, _, _ = _differences(
+                mean, factor, log_psi, torch.stack([winner, loser, winner, loser], dim=-1)
+            )
             parts.append(torch.special.log_ndtr(gap / torch.sqrt(variance)))
         if not parts:
             return (mean.sum() + factor.sum()) * 0.0
@@ -333,7 +355,9 @@ def choice_loss(
         return -(torch.logsumexp(log_p_BDE.reshape(batch, -1), dim=1) - math.log(draws)).mean()
 
 
-def pairwise_loss(mean: Tensor, factor: Tensor, order: Tensor, log_psi: Tensor | float = 0.0, *, warn: bool = True) -> Tensor:
+def pairwise_loss(
+    mean: Tensor, factor: Tensor, order: Tensor, log_psi: Tensor | float = 0.0, *, warn: bool = True
+) -> Tensor:
     """The mean of -log P(winner over loser): what pairs can train, which is the mean.
 
     Parameters
@@ -361,13 +385,17 @@ def pairwise_loss(mean: Tensor, factor: Tensor, order: Tensor, log_psi: Tensor |
     0.5
     """
     if warn:
-        warnings.warn("pairs train the mean reward only; tastes need answers among three or more", UserWarning, stacklevel=2)
+        warnings.warn(
+            "pairs train the mean reward only; tastes need answers among three or more", UserWarning, stacklevel=2
+        )
     flat_mean, flat_factor, places = _flat(mean, factor.detach(), order)
     empty = torch.empty(0, 3, dtype=torch.int64, device=mean.device)
     return event_loss(flat_mean, flat_factor, triples=empty, kinds=empty[:, 0], pairs=places, log_psi=log_psi)
 
 
-def personal_reward(mean: Tensor, factor: Tensor, comparisons: Iterable[Sequence[int]], *, log_psi: float = 0.0) -> Tensor:
+def personal_reward(
+    mean: Tensor, factor: Tensor, comparisons: Iterable[Sequence[int]], *, log_psi: float = 0.0
+) -> Tensor:
     """Rewards for one person: mean + factor E[z | answers], by Laplace's approximation of the posterior of z.
 
     Parameters
@@ -394,7 +422,7 @@ def personal_reward(mean: Tensor, factor: Tensor, comparisons: Iterable[Sequence
     True
     """
     pairs = np.array([list(pair) for pair in comparisons], dtype=np.int64).reshape(-1, 2)
-    if len(pairs) and not (0 <= pairs.min() and pairs.max() < len(mean)):
+    if len(pairs) and not (pairs.min() >= 0 and pairs.max() < len(mean)):
         raise InputError("a comparison points outside the completions", expected=f"places from 0 to {len(mean) - 1}")
     values: Floats = mean.detach().cpu().double().numpy()
     loadings: Floats = factor.detach().cpu().double().numpy()
@@ -405,8 +433,9 @@ def personal_reward(mean: Tensor, factor: Tensor, comparisons: Iterable[Sequence
 class CompletionCollator:
     """Turns rows of a data set with K completions a prompt into a batch for `CorrelatedRewardModel`.
 
-    Rows have ``prompt``, ``completions``, and ``ranking`` (positions from best to worst, ties as lists) or ``ratings``, and
-    perhaps ``user``. A row of m completions makes all its triples, which together weigh as much as another row's.
+    Rows have ``prompt``, ``completions``, and ``ranking`` (positions from best to worst, ties as lists) or
+    ``ratings``, and perhaps ``user``. A row of m completions makes all its triples, which together weigh as much as
+    another row's.
 
     Parameters
     ----------
@@ -418,8 +447,10 @@ class CompletionCollator:
     Examples
     --------
     >>> def tokenizer(texts, **options):
-    ...     return {"input_ids": torch.ones(len(texts), 2, dtype=torch.long), "attention_mask": torch.ones(len(texts), 2)}
-    >>> batch = CompletionCollator(tokenizer)([{"prompt": "?", "completions": ["a", "b", "c"], "ranking": [2, 0, 1]}])
+    ...     shape = (len(texts), 2)
+    ...     return {"input_ids": torch.ones(shape, dtype=torch.long), "attention_mask": torch.ones(shape)}
+    >>> row = {"prompt": "?", "completions": ["a", "b", "c"], "ranking": [2, 0, 1]}
+    >>> batch = CompletionCollator(tokenizer)([row])
     >>> batch["triples"].tolist(), batch["kinds"].tolist()
     ([[2, 0, 1]], [0])
     """
@@ -440,7 +471,9 @@ class CompletionCollator:
         for number, row in enumerate(rows):
             base, count = len(texts), len(row["completions"])
             places = {**row, "models": list(range(count))}
-            levels = [group if isinstance(group, list) else [group] for group in completion_ranking(places, number, "models")]
+            levels = [
+                group if isinstance(group, list) else [group] for group in completion_ranking(places, number, "models")
+            ]
             texts.extend(f"{row.get('prompt', '')}{completion}" for completion in row["completions"])
             ranked = [(base + place, level) for level, group in enumerate(levels) for place in group]
             if len(ranked) == 2:
@@ -500,7 +533,9 @@ class CorrelatedRewardModel(nn.Module):
         if self.pooling == "mean":
             pooled_NH = (states_NLH * mask_NL[..., None]).sum(1) / mask_NL.sum(1, keepdim=True).clamp_min(1)
         else:
-            last_N = (attention_mask * torch.arange(attention_mask.shape[1], device=attention_mask.device)).argmax(dim=1)
+            last_N = (attention_mask * torch.arange(attention_mask.shape[1], device=attention_mask.device)).argmax(
+                dim=1
+            )
             pooled_NH = states_NLH[torch.arange(len(last_N), device=last_N.device), last_N]
         mean, factor = self.head(pooled_NH)
         found = {"mean": mean, "factor": factor}
@@ -514,8 +549,8 @@ class CorrelatedRewardModel(nn.Module):
 class BestOfThreeTrainer:
     """A Hugging Face `Trainer` for `CorrelatedRewardModel`: making one gives an instance of a subclass of `Trainer`.
 
-    It sets ``remove_unused_columns`` to false, since the collator needs the data set's own columns; everything else is the
-    `Trainer`'s, so accelerate, FSDP and checkpoints work as usual.
+    It sets ``remove_unused_columns`` to false, since the collator needs the data set's own columns; everything else
+    is the `Trainer`'s, so accelerate, FSDP and checkpoints work as usual.
 
     Parameters
     ----------
@@ -544,7 +579,7 @@ class BestOfThreeTrainer:
             raise MissingPackageError("transformers", what="BestOfThreeTrainer", extra="hf") from error
 
         class _BestOfThreeTrainer(Trainer):  # type: ignore[misc, unused-ignore]
-            def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:
+            def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, *_: Any, **__: Any) -> Any:
                 outputs = model(**inputs)
                 return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
 

@@ -1,8 +1,9 @@
 """What choices can't tell: two models with equal pair probabilities (Theorem 3.2), and the rank of what was asked.
 
-For any smooth increasing g near the identity, mu' = g(mu) and s'_ij = s_ij (mu'_i - mu'_j) / (mu_i - mu_j) leave every
-alpha_ij, and so every pair probability, as it was. With g(m) = m + delta m^2 the distances are s_ij (1 + delta (mu_i + mu_j)),
-and -1/2 J [s'^2] J is a covariance when it has no negative eigenvalue, which it hasn't for small delta when Sigma has rank n - 1.
+For any smooth increasing g near the identity, mu' = g(mu) and s'_ij = s_ij (mu'_i - mu'_j) / (mu_i - mu_j) leave
+every alpha_ij, and so every pair probability, as it was. With g(m) = m + delta m^2 the distances are s_ij (1 + delta
+(mu_i + mu_j)), and -1/2 J [s'^2] J is a covariance when it has no negative eigenvalue, which it hasn't for small
+delta when Sigma has rank n - 1.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class PairWitness:
     def sentence(self) -> str:
         """The witness in one line."""
         return (
-            f"two models agree on all pairs to {self.pair_gap:.0e} and give {'>'.join(map(str, self.triple))} the probabilities "
+            f"two models agree on all pairs to {self.pair_gap:.0e} and give {'>'.join(map(str, self.triple))} the "
+            "probabilities "
             f"{self.probability:.3f} and {self.other_probability:.3f}"
         )
 
@@ -90,8 +92,8 @@ class Identifiability:
     means_identified : bool
         Whether the means of an independent model are.
     rank, needed : int
-        Rank of the information of the questions, and the rank at which all is identified; the rank is -1 where it is too
-        large to compute and overlaps were looked at instead.
+        Rank of the information of the questions, and the rank at which all is identified; the rank is -1 where it is
+        too large to compute and overlaps were looked at instead.
     reasons : tuple of str
         Why not, one line each.
     free_directions : tuple of str
@@ -157,7 +159,13 @@ def pair_witness(
     if float(np.abs(mean).max()) < 1e-9:
         # All pairs are even, whatever the covariance.
         stretched = np.diag(np.sqrt(np.linspace(0.5, 1.5, n)))
-        return _compared(mean, matrix, *normalised(mean, stretched @ matrix @ stretched + 0.1 * np.diag(np.linspace(0, 1, n))), names, 0.0)
+        return _compared(
+            mean,
+            matrix,
+            *normalised(mean, stretched @ matrix @ stretched + 0.1 * np.diag(np.linspace(0, 1, n))),
+            names,
+            0.0,
+        )
     for _ in range(HALVINGS):
         stretch = 1 + delta * (mean[:, None] + mean[None, :])
         other = -0.5 * j @ (squares * stretch**2) @ j
@@ -171,7 +179,12 @@ def pair_witness(
 
 
 def _compared(
-    mu: Floats, covariance: Floats, other_mu: Floats, other_covariance: Floats, names: tuple[Hashable, ...], delta: float
+    mu: Floats,
+    covariance: Floats,
+    other_mu: Floats,
+    other_covariance: Floats,
+    names: tuple[Hashable, ...],
+    delta: float,
 ) -> PairWitness:
     from scipy.special import ndtr
 
@@ -204,8 +217,9 @@ def _compared(
 def identifiability(data: ChoiceData) -> Identifiability:
     """Say what choices identify, and show it.
 
-    The rank of the Fisher information of the questions is taken at a model without special positions. For pairs alone a
-    witness is built from the independent model that fits them: another model, with a covariance, that fits them as well.
+    The rank of the Fisher information of the questions is taken at a model without special positions. For pairs alone
+    a witness is built from the independent model that fits them: another model, with a covariance, that fits them as
+    well.
 
     Parameters
     ----------
@@ -233,7 +247,8 @@ def identifiability(data: ChoiceData) -> Identifiability:
     if not whole and not never:
         reasons.append(f"{len(groups)} groups of items are never compared with one another: {_groups(groups)}")
     needed = rank_needed(n)
-    rank, free = -1, ()
+    rank = -1
+    free: tuple[str, ...] = ()
     if data.n_users == 1:
         reasons.append("all answers are one person's: they say nothing about differences between people")
     if data.pairs_only:
@@ -247,7 +262,9 @@ def identifiability(data: ChoiceData) -> Identifiability:
     first, second = np.triu_indices(n, 1)
     seen = counts[first, second]
     thin = [
-        (data.items[first[index]], data.items[second[index]], int(seen[index])) for index in np.argsort(seen, kind="stable") if seen[index] < THIN
+        (data.items[first[index]], data.items[second[index]], int(seen[index]))
+        for index in np.argsort(seen, kind="stable")
+        if seen[index] < THIN
     ]
     return Identifiability(
         identified=not reasons,
@@ -283,7 +300,9 @@ def _direction(direction: Floats, data: ChoiceData) -> str:
     n = data.n_items
     first, second = np.triu_indices(n, 1)
     names = [f"mean of {item}" for item in data.items]
-    names += [f"spread of {data.items[a]} - {data.items[b]}" for a, b in zip(first.tolist(), second.tolist(), strict=True)]
+    names += [
+        f"spread of {data.items[a]} - {data.items[b]}" for a, b in zip(first.tolist(), second.tolist(), strict=True)
+    ]
     size = np.abs(direction)
     kept = [index for index in np.argsort(-size)[:4] if size[index] > 0.2 * size.max()]
     return ", ".join(f"{names[index]} {'up' if direction[index] > 0 else 'down'}" for index in kept)
@@ -307,11 +326,16 @@ def _overlaps(data: ChoiceData) -> list[str]:
     seen[edges.ravel()] = True
     reasons = []
     if not seen.all():
-        reasons.append(f"{int((~seen).sum())} of {len(seen)} pairs are in no ranking of three: a free covariance leaves their spread open")
+        reasons.append(
+            f"{int((~seen).sum())} of {len(seen)} pairs are in no ranking of three: a free covariance leaves "
+            "their spread open"
+        )
     if len(np.unique(labels[seen])) > 1:
         reasons.append("the rankings fall into groups that share no pair: their scales can't be compared")
     return reasons
 
 
 def _groups(groups: list[list[Any]]) -> str:
-    return " | ".join(shown(group, most=4) for group in groups[:4]) + (f" | … ({len(groups)} in all)" if len(groups) > 4 else "")
+    return " | ".join(shown(group, most=4) for group in groups[:4]) + (
+        f" | … ({len(groups)} in all)" if len(groups) > 4 else ""
+    )

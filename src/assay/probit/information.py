@@ -1,8 +1,8 @@
 """Fisher information of questions about three items: standard errors, what is identified, which questions to ask.
 
-Coordinates are theta = (mu_1 .. mu_n, S_12 .. S_(n-1)n): the means and the variances of differences. An answer's probability
-depends on six of them, and on none along two directions: a shift of all means, and a common scale (mu by c, S by c^2). So a
-free covariance is identified when the information has rank n - 1 + n(n - 1)/2 - 1.
+Coordinates are theta = (mu_1 .. mu_n, S_12 .. S_(n-1)n): the means and the variances of differences. An answer's
+probability depends on six of them, and on none along two directions: a shift of all means, and a common scale (mu by
+c, S by c^2). So a free covariance is identified when the information has rank n - 1 + n(n - 1)/2 - 1.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ RANK_TOLERANCE = 1e-9
 """Eigenvalues of the information, relative to the largest, below which a direction is not identified."""
 
 PRIOR = 1e-3
-"""Information in every direction from which a D-optimal design starts, in answers: it makes the first choices defined."""
+"""Information in every direction from which a D-optimal design starts, in answers: it makes the first choices "
+"defined.
+"""
 
 Question = Literal["ranking", "best"]
 
@@ -51,7 +53,7 @@ def coordinates(triples: Ints, n: int) -> Ints:
 
     def pair(a: Ints, b: Ints) -> Ints:
         low, high = np.minimum(a, b), np.maximum(a, b)
-        return n + low * (2 * n - low - 1) // 2 + high - low - 1
+        return np.asarray(n + low * (2 * n - low - 1) // 2 + high - low - 1)
 
     return np.column_stack([i, j, k, pair(i, j), pair(i, k), pair(j, k)])
 
@@ -63,9 +65,11 @@ def local_squares(triples: Ints, squares: Floats) -> Floats:
 
 
 def question_information(triples: Ints, mu: Floats, squares: Floats, *, kind: int = ORDER) -> Floats:
-    """Information of one answer to each question, sum over answers of p grad(log p) grad(log p)', shape (questions, 6, 6)."""
+    """Information of one answer to each question, sum over answers of p grad(log p) grad(log p)', shape "
+    "(questions, 6, 6).
+    """
     p, scores = triple_outcomes(kind, mu[triples], local_squares(triples, squares))
-    return np.einsum("qo,qoi,qoj->qij", p, scores, scores)
+    return np.asarray(np.einsum("qo,qoi,qoj->qij", p, scores, scores))
 
 
 def pair_information(pairs: Ints, mu: Floats, squares: Floats) -> Floats:
@@ -73,7 +77,7 @@ def pair_information(pairs: Ints, mu: Floats, squares: Floats) -> Floats:
     p_win, up = pair_scores(pairs, mu, squares)
     p_loss, down = pair_scores(pairs[:, ::-1], mu, squares)
     down = down[:, [1, 0, 2]]
-    return np.einsum("q,qi,qj->qij", p_win, up, up) + np.einsum("q,qi,qj->qij", p_loss, down, down)
+    return np.asarray(np.einsum("q,qi,qj->qij", p_win, up, up) + np.einsum("q,qi,qj->qij", p_loss, down, down))
 
 
 def pair_scores(pairs: Ints, mu: Floats, squares: Floats) -> tuple[Floats, Floats]:
@@ -114,9 +118,11 @@ def fisher(distinct: Distinct, mu: Floats, squares: Floats) -> Floats:
         chosen = distinct.kinds == kind
         if not chosen.any():
             continue
-        keys, index = np.unique((ordered[chosen, 0] * n + ordered[chosen, 1]) * n + ordered[chosen, 2], return_inverse=True)
+        keys, index = np.unique(
+            (ordered[chosen, 0] * n + ordered[chosen, 1]) * n + ordered[chosen, 2], return_inverse=True
+        )
         triples = np.column_stack([keys // n**2, keys // n % n, keys % n])
-        weights = np.bincount(index, weights=distinct.weights[chosen])
+        weights = np.bincount(index, weights=distinct.weights[chosen]).astype(np.float64)
         total += gather(question_information(triples, mu, squares, kind=kind), coordinates(triples, n), weights, size)
     if len(distinct.pairs):
         pairs = np.sort(distinct.pairs, axis=1)
@@ -124,9 +130,7 @@ def fisher(distinct: Distinct, mu: Floats, squares: Floats) -> Floats:
     return total
 
 
-def respondent_scores(
-    distinct: Distinct, triple_users: Ints, pair_users: Ints, mu: Floats, squares: Floats
-) -> Any:
+def respondent_scores(distinct: Distinct, triple_users: Ints, pair_users: Ints, mu: Floats, squares: Floats) -> Any:
     """Scores in theta summed over each person's answers, a sparse array of shape (users, q)."""
     from scipy.sparse import csr_array
 
@@ -148,8 +152,13 @@ def respondent_scores(
     if len(distinct.pairs):
         _, of_pairs = pair_scores(distinct.pairs, mu, squares)
         pair_places = pair_coordinates(distinct.pairs, n)
-        matrix = csr_array((of_pairs.ravel(), pair_places.ravel(), np.arange(0, 3 * len(pair_places) + 1, 3)), shape=(len(pair_places), size))
-        pair_to_users = csr_array((distinct.pair_answer_weights, (pair_users, distinct.pair_index)), shape=(users, len(pair_places)))
+        matrix = csr_array(
+            (of_pairs.ravel(), pair_places.ravel(), np.arange(0, 3 * len(pair_places) + 1, 3)),
+            shape=(len(pair_places), size),
+        )
+        pair_to_users = csr_array(
+            (distinct.pair_answer_weights, (pair_users, distinct.pair_index)), shape=(users, len(pair_places))
+        )
         total = total + pair_to_users @ matrix
     return total
 
@@ -195,7 +204,9 @@ def normalising_jacobian(mu: Floats, squares: Floats) -> Floats:
     first, second = np.triu_indices(n, 1)
     upper = np.triu_indices(n)
     # dSigma/dS_ab = -(J_a J_b' + J_b J_a')/2, read at the upper triangle.
-    d_covariance = -0.5 * (j[first][:, upper[0]] * j[second][:, upper[1]] + j[second][:, upper[0]] * j[first][:, upper[1]]).T
+    d_covariance = (
+        -0.5 * (j[first][:, upper[0]] * j[second][:, upper[1]] + j[second][:, upper[0]] * j[first][:, upper[1]]).T
+    )
     diagonal = upper[0] == upper[1]
     d_trace = d_covariance[diagonal].sum(axis=0)
     d_c = -c / trace * d_trace
@@ -289,8 +300,9 @@ def design(
 ) -> Design:
     """Choose which triples to ask about.
 
-    With a model the choice is greedy D-optimal at its estimate: each question is the one that raises the determinant of the
-    Fisher information most. Without one, questions are balanced: each pair is shown equally often, as far as that goes.
+    With a model the choice is greedy D-optimal at its estimate: each question is the one that raises the determinant
+    of the Fisher information most. Without one, questions are balanced: each pair is shown equally often, as far as
+    that goes.
 
     Parameters
     ----------
@@ -344,7 +356,12 @@ def design(
         raise InputError(f"items has {len(names)} names", expected=f"{n}")
     triples = np.array(chosen, dtype=np.int64)
     unique, counts = np.unique(triples, axis=0, return_counts=True)
-    information = gather(question_information(unique, mu, squares, kind=code), coordinates(unique, n), counts.astype(float), n + n * (n - 1) // 2)
+    information = gather(
+        question_information(unique, mu, squares, kind=code),
+        coordinates(unique, n),
+        counts.astype(float),
+        n + n * (n - 1) // 2,
+    )
     rank, _ = spectrum(information, mu, squares)
     log_det = float("nan")
     if model is not None and rank == rank_needed(n):
@@ -355,7 +372,10 @@ def design(
         np.add.at(shown, (triples[:, one], triples[:, other]), 1.0)
     return Design(
         [tuple(names[item] for item in triple) for triple in triples.tolist()],
-        {tuple(names[item] for item in triple): int(count) for triple, count in zip(unique.tolist(), counts, strict=True)},
+        {
+            tuple(names[item] for item in triple): int(count)
+            for triple, count in zip(unique.tolist(), counts, strict=True)
+        },
         log_det,
         rank,
         rank_needed(n),
@@ -373,8 +393,8 @@ def sample_size(
 ) -> int:
     """How many independent answers make every parameter's interval narrow enough, by Fisher information at a pilot fit.
 
-    The constants of the paper's Theorem 5.2 grow as gamma to the -24 and are an artefact of its proof; this is the number
-    that the information says.
+    The constants of the paper's Theorem 5.2 grow as gamma to the -24 and are an artefact of its proof; this is the
+    number that the information says.
 
     Parameters
     ----------
@@ -428,7 +448,9 @@ def sample_size(
     information = gather(blocks, coordinates(asked, n), weights, n + n * (n - 1) // 2)
     rank, _ = spectrum(information, mu, squares)
     if rank < rank_needed(n):
-        raise InputError(f"the questions have rank {rank}", expected=f"{rank_needed(n)}, at which the covariance is identified")
+        raise InputError(
+            f"the questions have rank {rank}", expected=f"{rank_needed(n)}, at which the covariance is identified"
+        )
     jacobian = normalising_jacobian(mu, squares)
     variance = np.einsum("oi,ij,oj->o", jacobian, np.linalg.pinv(information, rcond=1e-12, hermitian=True), jacobian)
     return math.ceil(float(norm.ppf(1 - delta / 2)) ** 2 * float(variance.max()) / eps**2)
@@ -498,7 +520,10 @@ def _d_optimal(mu: Floats, squares: Floats, budget: int, kind: int) -> list[tupl
     """Greedy by the matrix determinant lemma: det(M + U U') = det(M) det(I + U' M^-1 U)."""
     n = len(mu)
     if math.comb(n, 3) > 20_000:
-        raise InputError(f"a D-optimal design of {n} items weighs {math.comb(n, 3)} triples at every step", expected="at most 50 items, or no model")
+        raise InputError(
+            f"a D-optimal design of {n} items weighs {math.comb(n, 3)} triples at every step",
+            expected="at most 50 items, or no model",
+        )
     triples = np.array(list(combinations(range(n), 3)), dtype=np.int64)
     floored = np.maximum(squares, 1e-9)
     blocks = question_information(triples, mu, floored, kind=kind)

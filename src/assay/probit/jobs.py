@@ -116,8 +116,8 @@ def fit(
     """Estimate mean utilities and their covariance from choices.
 
     Reads tables of ratings or ranks (.csv, .tsv, .parquet), rankings (.txt, one a line such as a>b~c), PrefLib (.soc,
-    .soi, .toc, .toi), sushi orders (.order) and JSON lines of ranked completions (.jsonl); text may be gzipped, and - is
-    standard input. Pairs alone identify no covariance and are refused, with two models that fit them equally well;
+    .soi, .toc, .toi), sushi orders (.order) and JSON lines of ranked completions (.jsonl); text may be gzipped, and -
+    is standard input. Pairs alone identify no covariance and are refused, with two models that fit them equally well;
     --rank 0 estimates means only.
 
     Example: ``assay probit fit answers.txt -o model.npz``
@@ -129,8 +129,8 @@ def fit(
     out
         Where the model goes: a name that ends in .npz. Without it only the summary is printed.
     rank
-        full for any covariance; a number of common directions; 0 for independent utilities; auto for full up to 15 items
-        and beyond for what predicts held-out people best.
+        full for any covariance; a number of common directions; 0 for independent utilities; auto for full up to 15
+        items and beyond for what predicts held-out people best.
     estimator
         Moments, maximum likelihood, or the second from the first.
     ridge
@@ -169,7 +169,14 @@ def fit(
         _say(f"fitting {choices.n_events} events of {choices.n_users} people", reporting)
         with _naming(data):
             model = CorrelatedProbit(
-                chosen, estimator=estimator, ridge=ridge, weight=weight, exact=exact, n_init=starts, random_state=seed, n_jobs=jobs
+                chosen,
+                estimator=estimator,
+                ridge=ridge,
+                weight=weight,
+                exact=exact,
+                n_init=starts,
+                random_state=seed,
+                n_jobs=jobs,
             ).fit(choices)
         if out is not None:
             model.save(out, force=reporting.force)
@@ -178,9 +185,7 @@ def fit(
 
 
 @app.command
-def check(
-    data: File, /, *, reading: Reading = AS_FILE, reporting: Reporting = AS_USUAL
-) -> None:
+def check(data: File, /, *, reading: Reading = AS_FILE, reporting: Reporting = AS_USUAL) -> None:
     """Say what choices identify, which pairs are thin, and for pairs alone show two models that fit them equally well.
 
     Example: ``assay probit check answers.txt``
@@ -355,10 +360,11 @@ def slate(
         "gain_error": found.gain_error,
         "output": out,
     }
+    top = ", ".join(map(str, found.top))
     lines = [
-        f"slate        {', '.join(summary['items'])}",
+        f"slate        {', '.join(map(str, found.items))}",
         f"expected     {found.expected:.4f}, the utility of the best of them for a random person",
-        f"top {k:<8} {', '.join(summary['top'])}: {found.top_expected:.4f}",
+        f"top {k:<8} {top}: {found.top_expected:.4f}",
         f"gain         {found.gain:.4f} (standard error {found.gain_error:.4f})",
     ]
     _report(summary, lines, reporting=reporting, out=out)
@@ -450,7 +456,12 @@ def sample_size(
 
     needed = answers_for(_load(model), eps, delta=delta, kind=kind)
     summary = {"answers": needed, "eps": eps, "delta": delta, "kind": kind}
-    _report(summary, [f"answers      {needed}, each from another person, over all triples equally often"], reporting=reporting, out=None)
+    _report(
+        summary,
+        [f"answers      {needed}, each from another person, over all triples equally often"],
+        reporting=reporting,
+        out=None,
+    )
 
 
 @app.command
@@ -498,7 +509,10 @@ def simulate(
     with _stop_that_says(STOPPED):
         choices = fitted.simulate(people, size=size, kind=kind, random_state=seed)
         if choices.long_answers:
-            text = [">".join("~".join(str(choices.items[item]) for item in group) for group in groups) for _, groups in choices.long_answers]
+            text = [
+                ">".join("~".join(str(choices.items[item]) for item in group) for group in groups)
+                for _, groups in choices.long_answers
+            ]
         else:
             text = list(choice_text(choices))
         write_text(target, "\n".join(text) + "\n", force=reporting.force)
@@ -539,7 +553,9 @@ def plot(
     from assay.probit import plots
 
     if not out.lower().endswith(plots.PICTURE_SUFFIXES):
-        raise InputError("unknown ending", file=out, expected=f"a name that ends in {', '.join(plots.PICTURE_SUFFIXES)}")
+        raise InputError(
+            "unknown ending", file=out, expected=f"a name that ends in {', '.join(plots.PICTURE_SUFFIXES)}"
+        )
     _require_other_file(out, source, *([] if data is None else [data]))
     check_output(out, force=reporting.force)
     if kind == "reliability" and data is None:
@@ -622,7 +638,9 @@ def _naming(source: str) -> Iterator[None]:
     except InputError as error:
         if error.file is not None:
             raise
-        raise InputError(error.message, file=source, row=error.row, column=error.column, expected=error.expected) from error
+        raise InputError(
+            error.message, file=source, row=error.row, column=error.column, expected=error.expected
+        ) from error
 
 
 @contextmanager
@@ -716,7 +734,8 @@ def _model_summary(model: CorrelatedProbit) -> dict[str, Any]:
         "means": {str(model.items_[index]): float(model.mu_[index]) for index in order},
         "mean_errors": None if errors is None else {str(model.items_[index]): float(errors[index]) for index in order},
         "strongest": [
-            [str(model.items_[first[place]]), str(model.items_[second[place]]), float(strength[place])] for place in strongest
+            [str(model.items_[first[place]]), str(model.items_[second[place]]), float(strength[place])]
+            for place in strongest
         ]
         if model.rank_ > 0
         else [],
@@ -725,8 +744,17 @@ def _model_summary(model: CorrelatedProbit) -> dict[str, Any]:
 
 def _model_lines(summary: Mapping[str, Any]) -> list[str]:
     rank = summary["rank"]
-    family = "independent utilities" if rank == 0 else "free covariance" if rank == summary["items"] - 1 else f"{rank} common directions"
-    lines = [f"model        {family}", f"likelihood   {summary['loglik']:.5f} a mean event (log), {summary['iterations']} iterations"]
+    family = (
+        "independent utilities"
+        if rank == 0
+        else "free covariance"
+        if rank == summary["items"] - 1
+        else f"{rank} common directions"
+    )
+    lines = [
+        f"model        {family}",
+        f"likelihood   {summary['loglik']:.5f} a mean event (log), {summary['iterations']} iterations",
+    ]
     if not summary["identified"]:
         lines += [f"unidentified {reason}" for reason in summary["reasons"]]
     errors = summary["mean_errors"] or {}
@@ -745,5 +773,9 @@ def _table_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
     for row in rows:
         name, *numbers = row.values()
-        lines.append("  ".join([*(f"{number:+.4f}" if isinstance(number, float) else "" for number in numbers), str(name)]).strip())
+        lines.append(
+            "  ".join(
+                [*(f"{number:+.4f}" if isinstance(number, float) else "" for number in numbers), str(name)]
+            ).strip()
+        )
     return lines

@@ -1,7 +1,8 @@
 """The exact likelihood of long answers: orthant probabilities by GHK, differentiated by torch.
 
-A ranking of m items is m - 1 constraints on adjacent differences, a best of K is K - 1. All distinct answers of one length are
-simulated together, with the same scrambled Sobol points at every evaluation, so that the objective is smooth.
+A ranking of m items is m - 1 constraints on adjacent differences, a best of K is K - 1. All distinct answers of one
+length are simulated together, with the same scrambled Sobol points at every evaluation, so that the objective is
+smooth.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ def exact_long_likelihood(
     for size, answers in sorted(by_size.items()):
         pairs_BD2 = torch.from_numpy(np.stack([pairs for pairs, _ in answers]))
         weight_B = torch.tensor([weight for _, weight in answers], dtype=torch.float64)
-        uniform = torch.quasirandom.SobolEngine(max(size - 1, 1), scramble=True, seed=seed).draw(points, dtype=torch.float64)
+        uniform = torch.quasirandom.SobolEngine(max(size - 1, 1), scramble=True, seed=seed).draw(
+            points, dtype=torch.float64
+        )
         batches.append((pairs_BD2, weight_B, uniform.clamp(1e-12, 1 - 1e-12)))
 
     def evaluate(mu: Floats, a: Floats) -> tuple[float, Floats, Floats]:

@@ -26,7 +26,15 @@ from assay.probit.fitting import (
     start_from,
     start_of,
 )
-from assay.probit.geometry import centring, check_covariance, correlation_of, factor, normalise, normalised, squared_distances
+from assay.probit.geometry import (
+    centring,
+    check_covariance,
+    correlation_of,
+    factor,
+    normalise,
+    normalised,
+    squared_distances,
+)
 from assay.probit.identification import Identifiability, identifiability
 from assay.probit.information import fisher, normalising_jacobian, respondent_scores, standard_errors
 from assay.probit.moments import moments_of, table_of
@@ -110,15 +118,15 @@ class Slate:
 class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A random-utility model with correlated utilities, fitted to choices among three or more.
 
-    Every person has utilities X ~ N(mu, Sigma) and answers by them. Adding a constant to X or scaling it changes no answer, so
-    mu has mean 0, the rows of Sigma sum to 0, and its trace is n.
+    Every person has utilities X ~ N(mu, Sigma) and answers by them. Adding a constant to X or scaling it changes no
+    answer, so mu has mean 0, the rows of Sigma sum to 0, and its trace is n.
 
     Parameters
     ----------
     rank : "full", int or "auto"
-        ``"full"`` fits any covariance. An integer r fits r common directions and equal variances beside them, which is
-        another family, not a low-rank covariance; 0 fits independent utilities. ``"auto"`` is ``"full"`` up to 15 items,
-        and beyond the rank among 1, 2, 3 and 5 that predicts held-out people best.
+        ``"full"`` fits any covariance. An integer r fits r common directions and equal variances beside them, which
+        is another family, not a low-rank covariance; 0 fits independent utilities. ``"auto"`` is ``"full"`` up to 15
+        items, and beyond the rank among 1, 2, 3 and 5 that predicts held-out people best.
     estimator : {"moments+mle", "moments", "mle"}
         Moments alone, maximum likelihood from noise, or maximum likelihood from the moments.
     features : array of shape (n, d) or mapping, optional
@@ -217,7 +225,9 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         self.n_jobs = n_jobs
 
     @classmethod
-    def from_parameters(cls, mu: ArrayLike, covariance: ArrayLike, *, items: Iterable[Hashable] | None = None) -> CorrelatedProbit:
+    def from_parameters(
+        cls, mu: ArrayLike, covariance: ArrayLike, *, items: Iterable[Hashable] | None = None
+    ) -> CorrelatedProbit:
         """A model with given means and covariance, normalised.
 
         Parameters
@@ -268,7 +278,8 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             witness = None if self.identified_ is None else self.identified_.witness
             why = "Theorem 3.2" if witness is None else witness.sentence()
             raise InputError(
-                f"the covariance isn't identified by pairs: {why}", expected="rankings or best-of-three answers, or rank=0"
+                f"the covariance isn't identified by pairs: {why}",
+                expected="rankings or best-of-three answers, or rank=0",
             )
         return self._covariance
 
@@ -288,12 +299,14 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         Raises
         ------
         InputError
-            An item was never compared, items fall into groups that were never compared with one another (naming them), or
-            a parameter is out of range.
+            An item was never compared, items fall into groups that were never compared with one another (naming
+            them), or a parameter is out of range.
         """
         self._check()
         if not isinstance(data, ChoiceData):
-            raise InputError(f"data is a {type(data).__name__}", expected="ChoiceData, such as ChoiceData.from_rankings(...)")
+            raise InputError(
+                f"data is a {type(data).__name__}", expected="ChoiceData, such as ChoiceData.from_rankings(...)"
+            )
         _require_comparable(data)
         n = data.n_items
         distinct = data.distinct(self.weight)
@@ -303,7 +316,8 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         self.identified_ = identifiability(data)
         if data.n_users == 1 and data.n_events > 1 and self.rank != 0:
             warnings.warn(
-                "all answers are one person's: the covariance is that of the noise in their answers, not of a population",
+                "all answers are one person's: the covariance is that of the noise in their answers, not of a "
+                "population",
                 ProbitWarning,
                 stacklevel=2,
             )
@@ -348,20 +362,25 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         else:
             matrix = np.asarray(self.features, dtype=np.float64)
         if matrix.ndim != 2 or len(matrix) != len(items) or not np.isfinite(matrix).all():
-            raise InputError(f"features has shape {matrix.shape}", expected=f"finite numbers of shape ({len(items)}, d)")
+            raise InputError(
+                f"features has shape {matrix.shape}", expected=f"finite numbers of shape ({len(items)}, d)"
+            )
         # A constant column moves all utilities alike, which no choice shows.
         return matrix
 
     def _choose_rank(self, data: ChoiceData, mean_ridge: float) -> int:
         n = data.n_items
-        if self.rank == "full" or (self.rank == "auto" and (n <= FULL_UP_TO or self.estimator == "moments") and self.features is None):
+        if self.rank == "full" or (
+            self.rank == "auto" and (n <= FULL_UP_TO or self.estimator == "moments") and self.features is None
+        ):
             return n - 1
         if self.rank != "auto":
             rank = int(self.rank)
             if rank > n - 1:
                 raise InputError(f"rank is {rank}", expected=f"at most {n - 1} for {n} items")
             return rank
-        width = n - 1 if self.features is None else np.shape(self._feature_matrix(data.items))[1]
+        features = self._feature_matrix(data.items)
+        width = n - 1 if features is None else features.shape[1]
         candidates = [rank for rank in CANDIDATE_RANKS if rank <= min(n - 1, width)]
         if data.n_users < LEAST_USERS_TO_HOLD_OUT:
             return candidates[-1]
@@ -371,7 +390,6 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         if not len(train.triples) or not test.n_events:
             return candidates[-1]
         held = test.distinct(self.weight)
-        features = self._feature_matrix(data.items)
         scores = []
         for rank in candidates:
             fit = self._fit_once(train, rank, features, mean_ridge, noise=None)
@@ -504,7 +522,9 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             fit = self._fit_once(_resampled(data, chosen), self.rank_, features, 0.0, noise=None, start=start)
             found.append((fit.mu, fit.covariance))
         return StandardErrors(
-            np.std([mu for mu, _ in found], axis=0, ddof=1), np.std([covariance for _, covariance in found], axis=0, ddof=1), "bootstrap"
+            np.std([mu for mu, _ in found], axis=0, ddof=1),
+            np.std([covariance for _, covariance in found], axis=0, ddof=1),
+            "bootstrap",
         )
 
     def position(self, item: Hashable) -> int:
@@ -569,7 +589,9 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         known = constraints_of(given, self.position)
         asked = constraints_of([order] if not isinstance(order, str) else order, self.position)
         try:
-            constraints_of([[self.items_[a], self.items_[b]] for a, b in np.concatenate([known, asked]).tolist()], self.position)
+            constraints_of(
+                [[self.items_[a], self.items_[b]] for a, b in np.concatenate([known, asked]).tolist()], self.position
+            )
         except InputError:
             return Probability(0.0, 0.0, -np.inf)
         rows = differences(np.concatenate([known, asked]), len(self.items_))
@@ -599,7 +621,12 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         return self.prob([item, others], given=given)
 
     def predict_pair(
-        self, a: Hashable, b: Hashable, *, given: Any = None, method: Literal["auto", "exact", "laplace", "gibbs"] = "auto"
+        self,
+        a: Hashable,
+        b: Hashable,
+        *,
+        given: Any = None,
+        method: Literal["auto", "exact", "laplace", "gibbs"] = "auto",
     ) -> float:
         """The probability that a person prefers `a` to `b`, given their answers.
 
@@ -633,7 +660,9 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         square = found.covariance[i, i] + found.covariance[j, j] - 2 * found.covariance[i, j]
         return float(ndtr((found.mean[i] - found.mean[j]) / np.sqrt(max(float(square), 1e-12))))
 
-    def posterior(self, answers: Any, *, method: Literal["laplace", "gibbs"] = "laplace", draws: int = 2000) -> Posterior:
+    def posterior(
+        self, answers: Any, *, method: Literal["laplace", "gibbs"] = "laplace", draws: int = 2000
+    ) -> Posterior:
         """A person's utilities given their answers.
 
         Parameters
@@ -707,7 +736,12 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         return self.mu_ + rng.standard_normal((people, loadings.shape[1])) @ loadings.T
 
     def simulate(
-        self, people: int, *, size: int = 3, kind: Literal["ranking", "best"] = "ranking", random_state: int | None = None
+        self,
+        people: int,
+        *,
+        size: int = 3,
+        kind: Literal["ranking", "best"] = "ranking",
+        random_state: int | None = None,
     ) -> ChoiceData:
         """Answers of random people to one random question each.
 
@@ -743,16 +777,27 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         else:
             data = ChoiceData.from_best(ranked.tolist(), ranked[:, 0].tolist(), items=range(n))
         return ChoiceData(
-            self.items_, data.users, data.triples, data.kinds, data.triple_users, data.pairs, data.pair_users, data.long_answers, data.of_long
+            self.items_,
+            data.users,
+            data.triples,
+            data.kinds,
+            data.triple_users,
+            data.pairs,
+            data.pair_users,
+            data.long_answers,
+            data.of_long,
         )
 
     def score(self, data: ChoiceData) -> float:
         """Mean log-likelihood of an event of other people's choices among the same items."""
         if data.items != self.items_:
-            moved = ChoiceData(self.items_, (), *(np.empty(shape, np.int64) for shape in ((0, 3), 0, 0, (0, 2), 0)))
-            data = ChoiceData.concat([moved, data])
+            none = np.empty(0, np.int64)
+            nobody = ChoiceData(self.items_, (), none.reshape(0, 3), none, none, none.reshape(0, 2), none)
+            data = ChoiceData.concat([nobody, data])
             if data.items != self.items_:
-                raise InputError(f"unknown items: {shown(data.items[len(self.items_):])}", expected="items of the model")
+                raise InputError(
+                    f"unknown items: {shown(data.items[len(self.items_) :])}", expected="items of the model"
+                )
         squares = np.maximum(squared_distances(self.covariance_), FLOOR)
         np.fill_diagonal(squares, 0.0)
         return log_likelihood(data.distinct(self.weight), self.mu_, squares)
@@ -820,7 +865,15 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             "n_iter": self.n_iter_,
             "clipped_eigenvalue": self.clipped_eigenvalue_,
             "init_spread": self.init_spread_,
-            "identified": None if found is None else {"identified": found.identified, "reasons": list(found.reasons), "rank": found.rank, "needed": found.needed, "means": found.means_identified},
+            "identified": None
+            if found is None
+            else {
+                "identified": found.identified,
+                "reasons": list(found.reasons),
+                "rank": found.rank,
+                "needed": found.needed,
+                "means": found.means_identified,
+            },
             "stderr": None if self.stderr_ is None else self.stderr_.method,
         }
         arrays: dict[str, Any] = {"mu": self.mu_}
@@ -854,9 +907,13 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         except Exception as error:
             # A truncated archive raises whatever its damaged part breaks first.
             line = (str(error).splitlines() or [type(error).__name__])[0]
-            raise InputError(f"damaged: {line}", file=file, expected="a file that CorrelatedProbit.save wrote") from error
+            raise InputError(
+                f"damaged: {line}", file=file, expected="a file that CorrelatedProbit.save wrote"
+            ) from error
         if not isinstance(state, dict) or state.get("format") != FORMAT:
-            raise InputError("holds another kind of object", file=file, expected="a file that CorrelatedProbit.save wrote")
+            raise InputError(
+                "holds another kind of object", file=file, expected="a file that CorrelatedProbit.save wrote"
+            )
         if state["version"] > VERSION:
             raise InputError(f"is of version {state['version']}", file=file, expected=f"version {VERSION} or older")
         model = cls(**state["settings"])
@@ -871,7 +928,14 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         found = state["identified"]
         if found is not None:
             model.identified_ = Identifiability(
-                found["identified"], found["means"], found["rank"], found["needed"], tuple(found["reasons"]), (), (), None
+                found["identified"],
+                found["means"],
+                found["rank"],
+                found["needed"],
+                tuple(found["reasons"]),
+                (),
+                (),
+                None,
             )
         if state["stderr"] is not None:
             model.stderr_ = StandardErrors(arrays["mu_stderr"], arrays["covariance_stderr"], state["stderr"])
@@ -891,7 +955,10 @@ def _require_comparable(data: ChoiceData) -> None:
     groups = data.components()
     if len(groups) > 1:
         listed = " | ".join(shown(group, most=4) for group in groups[:4])
-        raise InputError(f"{len(groups)} groups of items are never compared with one another: {listed}", expected="answers that connect them")
+        raise InputError(
+            f"{len(groups)} groups of items are never compared with one another: {listed}",
+            expected="answers that connect them",
+        )
 
 
 def _extreme_ridge(data: ChoiceData) -> float:
@@ -901,7 +968,11 @@ def _extreme_ridge(data: ChoiceData) -> float:
         return 0.0
     what = [f"always first: {shown(first)}"] if first else []
     what += [f"always last: {shown(last)}"] if last else []
-    warnings.warn(f"{'; '.join(what)}: the mean would be infinite, and a ridge of {EXTREME_RIDGE:g} keeps it finite", ProbitWarning, stacklevel=3)
+    warnings.warn(
+        f"{'; '.join(what)}: the mean would be infinite, and a ridge of {EXTREME_RIDGE:g} keeps it finite",
+        ProbitWarning,
+        stacklevel=3,
+    )
     return EXTREME_RIDGE
 
 
@@ -933,7 +1004,9 @@ def _resampled(data: ChoiceData, chosen: NDArray[np.int64]) -> ChoiceData:
     by_user: dict[int, list[Any]] = {}
     for user, groups in data.long_answers:
         by_user.setdefault(user, []).append(groups)
-    long_answers = tuple((copy, groups) for copy, user in enumerate(chosen.tolist()) for groups in by_user.get(user, ()))
+    long_answers = tuple(
+        (copy, groups) for copy, user in enumerate(chosen.tolist()) for groups in by_user.get(user, ())
+    )
     return ChoiceData(
         data.items,
         tuple(range(len(chosen))),

@@ -1,10 +1,11 @@
 """Moments: angles of triangles from three-item probabilities, and one covariance from overlapping triangles.
 
-For a triangle of items i, j, k let alpha_ij = (mu_i - mu_j) / s_ij, which is the normal quantile of P(i over j) (Lemma 4.2),
-and let A_i be the interior angle at i, whose cosine is the correlation of X_i - X_j and X_i - X_k. P(i best) is
-Phi2(alpha_ij, alpha_ik; cos A_i), strictly increasing in the last argument (Lemma 4.3), so the angle can be solved for. The
-law of sines then gives the triangle up to one scale (Theorem 4.1). Triangles that share a pair share its s_ij, which ties
-their scales together (Theorem 4.4): along anchors, as the paper does, or by least squares over all of them.
+For a triangle of items i, j, k let alpha_ij = (mu_i - mu_j) / s_ij, which is the normal quantile of P(i over j)
+(Lemma 4.2), and let A_i be the interior angle at i, whose cosine is the correlation of X_i - X_j and X_i - X_k. P(i
+best) is Phi2(alpha_ij, alpha_ik; cos A_i), strictly increasing in the last argument (Lemma 4.3), so the angle can be
+solved for. The law of sines then gives the triangle up to one scale (Theorem 4.1). Triangles that share a pair share
+its s_ij, which ties their scales together (Theorem 4.4): along anchors, as the paper does, or by least squares over
+all of them.
 """
 
 from __future__ import annotations
@@ -250,7 +251,9 @@ def triangle_angles(
     for corner, (one, other) in enumerate(((0, 1), (2, 3), (4, 5))):
         h, k = directed[:, one], directed[:, other]
         cosine = solve_cosine(
-            np.where(only_worst, -h, h), np.where(only_worst, -k, k), np.where(only_worst, p_last[:, corner], p_first[:, corner])
+            np.where(only_worst, -h, h),
+            np.where(only_worst, -k, k),
+            np.where(only_worst, p_last[:, corner], p_first[:, corner]),
         )
         angles[:, corner] = np.arccos(cosine)
     angles *= np.pi / angles.sum(axis=1, keepdims=True)
@@ -320,7 +323,9 @@ def _pair_index(n: int) -> Ints:
 def _least_squares(
     triples: Ints, angles: Floats, weight: Floats, n: int, fill: bool, names: Sequence[Any] | None
 ) -> tuple[Floats, float]:
-    """Solve l_jk - l_ik = log sin A_i - log sin A_j and its mates for l = log s, weighted by answers and by min(sin A)^2."""
+    """Solve l_jk - l_ik = log sin A_i - log sin A_j and its mates for l = log s, weighted by answers and by "
+    "min(sin A)^2.
+    """
     from scipy.sparse import coo_array, csr_array, diags_array
     from scipy.sparse.csgraph import connected_components
     from scipy.sparse.linalg import cg
@@ -341,7 +346,7 @@ def _least_squares(
     row, column, gap, w = (np.concatenate(parts) for parts in (rows, columns, gaps, trusts))
     links = csr_array(coo_array((w, (row, column)), shape=(count, count)))
     links = links + links.T
-    parts, labels = connected_components(links, directed=False)
+    _, labels = connected_components(links, directed=False)
     seen = np.asarray(links.sum(axis=1)).ravel() > 0
     _require_one_group(labels, seen, n, fill, names)
     degree = np.asarray(links.sum(axis=1)).ravel()
@@ -349,9 +354,7 @@ def _least_squares(
     scale = np.where(degree > 0, degree, 1.0)
     laplacian = diags_array(degree) - links
     # The mean of each connected part is free; conjugate gradients from 0 on a consistent system leave it there.
-    solution, _ = cg(
-        laplacian, right, rtol=1e-14, atol=0.0, maxiter=20 * count + 200, M=diags_array(1.0 / scale)
-    )
+    solution, _ = cg(laplacian, right, rtol=1e-14, atol=0.0, maxiter=20 * count + 200, M=diags_array(1.0 / scale))
     values = np.where(seen, solution, np.nan)
     residual = gap - (solution[row] - solution[column])
     scales = np.full((n, n), np.nan)
@@ -376,10 +379,21 @@ def _require_one_group(labels: Ints, seen: NDArray[np.bool_], n: int, fill: bool
         )
     if len(np.unique(labels)) > 1:
         groups = [
-            "/".join(sorted({str(called[item]) for pair in np.flatnonzero(labels == label) for item in (first[pair], second[pair])}))
+            "/".join(
+                sorted(
+                    {
+                        str(called[item])
+                        for pair in np.flatnonzero(labels == label)
+                        for item in (first[pair], second[pair])
+                    }
+                )
+            )
             for label in np.unique(labels)
         ]
-        raise InputError(f"the scales of these groups of items can't be compared: {shown(groups, most=4)}", expected="triples that overlap in pairs")
+        raise InputError(
+            f"the scales of these groups of items can't be compared: {shown(groups, most=4)}",
+            expected="triples that overlap in pairs",
+        )
 
 
 def _anchors(
@@ -408,7 +422,9 @@ def _anchors(
     whole = item_count == (n - 1) * (n - 2) // 2
     usable = (count == n - 2) & whole[:, None]
     if not usable.any():
-        raise InputError("no item is in a triple with every two others", expected="all triples of one item, or aggregation='lsq'")
+        raise InputError(
+            "no item is in a triple with every two others", expected="all triples of one item, or aggregation='lsq'"
+        )
     worth = np.where(usable, np.minimum(smallest, per_item[:, None]), -1.0)
     a, b = (int(place) for place in np.unravel_index(worth.argmax(), worth.shape))
     scales = np.zeros((n, n))
@@ -440,7 +456,7 @@ def _mean_alpha(table: TripleTable, alpha: Floats, weight: Floats, n: int) -> tu
 
 
 def _means(gaps: Floats, weights: Floats, n: int) -> Floats:
-    """mu from mu_i - mu_j: the row means where every pair was seen, else weighted least squares."""
+    """Mu from mu_i - mu_j: the row means where every pair was seen, else weighted least squares."""
     if (weights[~np.eye(n, dtype=bool)] > 0).all():
         return np.asarray(gaps.mean(axis=1))
     laplacian = np.diag(weights.sum(axis=1)) - weights

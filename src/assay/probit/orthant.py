@@ -1,8 +1,10 @@
-"""Orthant probabilities P(Y >= 0) of normal vectors: closed forms up to two dimensions, quadrature in three, GHK beyond.
+"""Orthant probabilities P(Y >= 0) of normal vectors: closed forms up to two dimensions, quadrature in three, GHK
+beyond.
 
 The GHK simulator (Geweke, Hajivassiliou, Keane) draws one coordinate after the other from its truncated conditional
-distribution and multiplies the probabilities of the truncations. Here it works on logarithms, on scrambled Sobol points and
-their mirror images, with the constraints ordered so that the least likely comes first, and says how large its error is.
+distribution and multiplies the probabilities of the truncations. Here it works on logarithms, on scrambled Sobol
+points and their mirror images, with the constraints ordered so that the least likely comes first, and says how large
+its error is.
 """
 
 from __future__ import annotations
@@ -197,7 +199,10 @@ def ghk(
     means = mean[order]
     half = max(8, int(2 ** np.round(np.log2(max(points, 16) / (2 * REPLICATES)))))
     uniform = np.stack(
-        [qmc.Sobol(max(d - 1, 1), scramble=True, rng=np.random.default_rng([seed, one])).random(half) for one in range(REPLICATES)]
+        [
+            qmc.Sobol(max(d - 1, 1), scramble=True, rng=np.random.default_rng([seed, one])).random(half)
+            for one in range(REPLICATES)
+        ]
     )
     uniform = np.concatenate([uniform, 1.0 - uniform], axis=1)
     logs = np.zeros(uniform.shape[:2])
@@ -225,7 +230,9 @@ def _truncated_quantile(log_p: Floats, norm: Any) -> Floats:
 
 
 def _ordered_cholesky(mean: Floats, covariance: Floats, given: int) -> tuple[NDArray[np.int64], Floats]:
-    """Order the constraints by their conditional probability at the truncated means so far (Genz and Bretz 2009, 4.1.3)."""
+    """Order the constraints by their conditional probability at the truncated means so far (Genz and Bretz "
+    "2009, 4.1.3).
+    """
     from scipy.special import ndtr
 
     d = len(mean)

@@ -1,10 +1,11 @@
-"""One person's utilities given a few of their answers: constraints, a Laplace approximation, and an exact Gibbs sampler."""
+"""One person's utilities given a few answers: constraints, Laplace's approximation, an exact Gibbs sampler."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,7 +67,9 @@ def answers_of(given: Any) -> list[Any]:
     if isinstance(given, str):
         return [part for part in (one.strip() for one in given.replace(";", ",").split(",")) if part]
     listed = list(given)
-    if listed and not any(isinstance(one, list | tuple | np.ndarray) or (isinstance(one, str) and ">" in one) for one in listed):
+    if listed and not any(
+        isinstance(one, list | tuple | np.ndarray) or (isinstance(one, str) and ">" in one) for one in listed
+    ):
         return [listed]
     return listed
 
@@ -96,7 +99,7 @@ def constraints_of(given: Any, position: Callable[[Hashable], int]) -> Ints:
         flat = [item for group in groups for item in group]
         if len(set(flat)) < len(flat):
             raise InputError(f"the answer {answer!r} holds an item twice", expected="each item once")
-        for better, worse in zip(groups[:-1], groups[1:], strict=True):
+        for better, worse in pairwise(groups):
             for winner in better:
                 above.setdefault(winner, set()).update(worse)
     reach: dict[int, set[int]] = {}
@@ -109,7 +112,10 @@ def constraints_of(given: Any, position: Callable[[Hashable], int]) -> Ints:
                 seen.add(item)
                 waiting.extend(above.get(item, ()))
         if start in seen:
-            raise InputError("the given answers contradict each other: they lead in a circle", expected="answers that one ranking can give")
+            raise InputError(
+                "the given answers contradict each other: they lead in a circle",
+                expected="answers that one ranking can give",
+            )
         reach[start] = seen
     kept = [
         (winner, loser)
@@ -129,7 +135,9 @@ def differences(constraints: Ints, n: int) -> Floats:
     return matrix
 
 
-def laplace(mean: Floats, loadings: Floats, constraints: Ints, *, temperature: float = TEMPERATURE) -> tuple[Floats, Floats]:
+def laplace(
+    mean: Floats, loadings: Floats, constraints: Ints, *, temperature: float = TEMPERATURE
+) -> tuple[Floats, Floats]:
     """The mode and curvature of z, where utilities are mean + loadings z, z ~ N(0, I).
 
     The likelihood of "a over b" is Phi((f_a - f_b) / temperature); damped Newton steps on a concave function.
@@ -173,7 +181,7 @@ def laplace(mean: Floats, loadings: Floats, constraints: Ints, *, temperature: f
         current = value(z)
         if float(np.abs(step).max(initial=0.0)) < 1e-9:
             break
-    return z, np.linalg.inv(curvature)
+    return z, np.asarray(np.linalg.inv(curvature), dtype=np.float64)
 
 
 @njit(cache=True)
@@ -193,7 +201,11 @@ def _sweep(design: Any, offset: Any, z: Any, slack: Any, uniform: Any) -> None:
         flip = low > 0
         a, b = (-high, -low) if flip else (low, high)
         below, above = 0.5 * math.erfc(-a / math.sqrt(2.0)), 0.5 * math.erfc(-b / math.sqrt(2.0))
-        new = _quantile(below + uniform[column] * (above - below)) if above - below > 1e-300 else 0.5 * (max(a, -1e3) + min(b, 1e3))
+        new = (
+            _quantile(below + uniform[column] * (above - below))
+            if above - below > 1e-300
+            else 0.5 * (max(a, -1e3) + min(b, 1e3))
+        )
         new = min(max(new, a), b)
         new = -new if flip else new
         change = new - z[column]
@@ -222,8 +234,8 @@ def gibbs(
 ) -> Floats:
     """Draws of a person's utilities from the truncated normal, exactly as the answers say.
 
-    Coordinates of z are drawn in turn from their truncated normals (Geweke 1991), so constraints that imply one another do
-    no harm.
+    Coordinates of z are drawn in turn from their truncated normals (Geweke 1991), so constraints that imply one
+    another do no harm.
 
     Parameters
     ----------
@@ -272,4 +284,6 @@ def _feasible(design: Floats, offset: Floats) -> Floats:
         )
         if found.status == 0 and found.x[-1] > 1e-9:
             return np.asarray(found.x[:-1], dtype=np.float64)
-    raise InputError("no utilities of this model fit the answers", expected="answers that the model gives a probability above 0")
+    raise InputError(
+        "no utilities of this model fit the answers", expected="answers that the model gives a probability above 0"
+    )

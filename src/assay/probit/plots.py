@@ -43,7 +43,9 @@ LABELLED = 60
 BINS = 10
 
 
-def plot_correlation(model: CorrelatedProbit, *, kind: Literal["shifted", "centered"] = "shifted", title: str = "") -> Figure:
+def plot_correlation(
+    model: CorrelatedProbit, *, kind: Literal["shifted", "centered"] = "shifted", title: str = ""
+) -> Figure:
     """Correlations as a matrix, with items that go together side by side (average linkage, optimal leaf order)."""
     from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
     from scipy.spatial.distance import squareform
@@ -93,7 +95,8 @@ def plot_map(model: CorrelatedProbit, *, title: str = "") -> Figure:
 def reliability(model: CorrelatedProbit, data: ChoiceData, *, bins: int = BINS) -> tuple[Floats, Floats, Floats]:
     """How often answers came that the model gives a probability, by that probability.
 
-    Every question about three items has all its possible answers, each with the model's probability and whether it was given.
+    Every question about three items has all its possible answers, each with the model's probability and whether it
+    was given.
 
     Parameters
     ----------
@@ -120,7 +123,9 @@ def reliability(model: CorrelatedProbit, data: ChoiceData, *, bins: int = BINS) 
             continue
         p, _ = triple_outcomes(kind, model.mu_[triples], local_squares(triples, squares))
         # The answer that was given is the identity order, or the one that names the same item.
-        named = {0: lambda order: order == (0, 1, 2), 1: lambda order: order[0] == 0, 2: lambda order: order[2] == 2}[kind]
+        named = {0: lambda order: order == (0, 1, 2), 1: lambda order: order[0] == 0, 2: lambda order: order[2] == 2}[
+            kind
+        ]
         predicted.append(p.ravel())
         given.append(np.tile([float(named(order)) for order in OUTCOMES[kind]], len(triples)))
     if not predicted:
@@ -178,7 +183,13 @@ def plot_error(errors: Mapping[str, Sequence[tuple[float, float]]], *, title: st
         x, y = np.array(sorted(points)).T
         axes.plot(x, y, marker="o", markersize=4, label=name)
     first = np.array(sorted(next(iter(errors.values()))))
-    axes.plot(first[:, 0], first[0, 1] * np.sqrt(first[0, 0] / first[:, 0]), color="#999999", linestyle="--", label="slope -1/2")
+    axes.plot(
+        first[:, 0],
+        first[0, 1] * np.sqrt(first[0, 0] / first[:, 0]),
+        color="#999999",
+        linestyle="--",
+        label="slope -1/2",
+    )
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("answers")
@@ -196,7 +207,9 @@ def save_figure(figure: Figure, path: str | PathLike[str], *, force: bool = Fals
         The name ends otherwise, or the file exists.
     """
     if Path(path).suffix.lower() not in PICTURE_SUFFIXES:
-        raise InputError(f"unknown ending '{Path(path).suffix}'", file=path, expected=f"one of {', '.join(PICTURE_SUFFIXES)}")
+        raise InputError(
+            f"unknown ending '{Path(path).suffix}'", file=path, expected=f"one of {', '.join(PICTURE_SUFFIXES)}"
+        )
     with atomic_path(path, force=force) as temporary:
         figure.savefig(temporary, dpi=150, bbox_inches="tight")
 

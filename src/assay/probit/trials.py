@@ -1,7 +1,7 @@
 """One trial of the study: an arm on a case, measured.
 
-A case says what kind of trial it is: hold the theorems to random models, predict the order of two items from that of four
-others, follow the error as answers grow, or time a fit.
+A case says what kind of trial it is: hold the theorems to random models, predict the order of two items from that of
+four others, follow the error as answers grow, or time a fit.
 """
 
 from __future__ import annotations
@@ -36,13 +36,20 @@ __all__ = ["run_trial"]
 
 Measurements = dict[str, float]
 SIX = 6
-TESTED = 600
+TESTED = 2000
 """People of the synthetic table whose orders are predicted."""
 
 TESTED_REAL = 250
 """Held-out people of real data, at most, whose orders of six are predicted."""
 
 LEAST_ANGLE = 0.05
+DRAWS = 50
+COMPLETE = 100
+"""The first of 50 draws of six that so many people rated whole is taken; else the one that most did."""
+
+FOLDS = 4
+TRIPLES = 400
+"""Triples of a person, at most, where many items are fitted together."""
 
 
 def run_trial(trial: Trial) -> Measurements:
@@ -174,7 +181,7 @@ def _predictions(
         return baselines.conditional_frequency(scores, queries)
     if name == "coin":
         return np.full(len(queries), 0.5)
-    model = _fit(data, estimator=settings.get("estimator", "moments+mle"), ridge=settings.get("ridge", 0.0))
+    model = _fit(data, estimator=settings.get("estimator", "moments+mle"), ridge=trial.case_settings.get("ridge", 0.0))
     return baselines.predict_by_model(model.mu_, model.covariance_, queries)
 
 
@@ -209,7 +216,11 @@ def _sushi(which: str) -> tuple[Floats, tuple[str, ...]]:
     file = datasets.sushi_file(which)
     if file is None:
         raise InputError("the sushi data aren't here", expected=datasets.lacking_sushi(which))
-    rows = [[int(word) for word in line.split()[2:]] for line in file.read_text(encoding="utf-8").splitlines()[1:] if line.strip()]
+    rows = [
+        [int(word) for word in line.split()[2:]]
+        for line in file.read_text(encoding="utf-8").splitlines()[1:]
+        if line.strip()
+    ]
     n = 1 + max(max(row) for row in rows)
     ratings = np.full((len(rows), n), np.nan)
     for person, order in enumerate(rows):
@@ -217,28 +228,28 @@ def _sushi(which: str) -> tuple[Floats, tuple[str, ...]]:
     return ratings, tuple(str(item) for item in range(n))
 
 
-def _data_of(ratings: Floats, users: NDArray[np.int64]) -> ChoiceData:
+def _data_of(ratings: Floats, users: NDArray[np.int64], *, most: int = 2000) -> ChoiceData:
     row, column = np.nonzero(~np.isnan(ratings[users]))
     table = {"user": users[row], "item": column, "rating": ratings[users][row, column]}
-    return ChoiceData.from_ratings(table, items=range(ratings.shape[1]))
+    return ChoiceData.from_ratings(table, items=range(ratings.shape[1]), max_triples_per_user=most)
 
 
 def _draws_of_six(trial: Trial) -> Measurements:
-    """Six items at random; two folds of people: train on one, predict two items from the order of four in the other."""
+    """Six items, people in four folds: train on three, predict two items from the order of four in the other."""
     rng = trial.rng("draw")
     ratings, _ = _ratings(trial.case_settings["data"])
-    with_enough = np.array([items for items in [rng.choice(ratings.shape[1], SIX, replace=False) for _ in range(50)]])
+    with_enough = np.array([rng.choice(ratings.shape[1], SIX, replace=False) for _ in range(DRAWS)])
     complete = [(~np.isnan(ratings[:, items])).all(axis=1).sum() for items in with_enough]
-    # The first draw of six that enough people rated whole.
-    items = with_enough[int(np.argmax(np.array(complete) >= min(40, max(complete))))]
+    items = with_enough[int(np.argmax(np.array(complete) >= min(COMPLETE, max(complete))))]
     six = ratings[:, items]
-    people = rng.permutation(np.flatnonzero((~np.isnan(six)).sum(axis=1) >= 3))
-    folds = np.array_split(people, 2)
+    people = rng.permutation(np.flatnonzero((~np.isnan(six)).sum(axis=1) >= 3))[: trial.case_settings["people"]]
+    folds = np.array_split(people, FOLDS)
     found_p, found_truth, found_rows = [], [], []
-    for train, test in (folds, folds[::-1]):
+    for number, test in enumerate(folds):
+        train = np.concatenate([fold for other, fold in enumerate(folds) if other != number])
         data = _data_of(six, np.sort(train))
         queries, truths, rows = [], [], []
-        for person in test[(~np.isnan(six[test])).all(axis=1)][: TESTED_REAL // 2].tolist():
+        for person in test[(~np.isnan(six[test])).all(axis=1)][: TESTED_REAL // FOLDS].tolist():
             for targets in combinations(range(SIX), 2):
                 if six[person, targets[0]] != six[person, targets[1]]:
                     queries.append(_query(six[person], targets))
@@ -262,8 +273,13 @@ def _rate(trial: Trial) -> Measurements:
     for size in sizes:
         squared = []
         for repeat in range(settings["repeats"]):
-            model = _fit(truth.simulate(size, random_state=trial.seed * 1000 + repeat), estimator=trial.arm_settings.get("estimator", "moments+mle"))
-            squared.append(max(float(np.abs(model.mu_ - mu).max()), float(np.abs(model.covariance_ - covariance).max())) ** 2)
+            model = _fit(
+                truth.simulate(size, random_state=trial.seed * 1000 + repeat),
+                estimator=trial.arm_settings.get("estimator", "moments+mle"),
+            )
+            squared.append(
+                max(float(np.abs(model.mu_ - mu).max()), float(np.abs(model.covariance_ - covariance).max())) ** 2
+            )
         errors.append(math.sqrt(float(np.mean(squared))))
         found[f"error_{size}"] = errors[-1]
     found["slope"] = float(np.polyfit(np.log(sizes), np.log(errors), 1)[0])
@@ -283,9 +299,9 @@ def _error_picture(name: str, points: list[tuple[float, float]]) -> bytes:
 
 
 def _scaling(trial: Trial) -> Measurements:
-    """Answers that an error of 0.25 takes, over n squared, for growing n: from the error at 400 n squared answers.
+    """Answers that an error of 0.25 takes, over n squared, for growing n: from the error at 200 n squared answers.
 
-    An error falls as one over the square root of the answers, so N(0.25) / n^2 = 400 (error / 0.25)^2.
+    An error falls as one over the square root of the answers, so N(0.25) / n^2 = 200 (error / 0.25)^2.
     """
     rng = trial.rng("model")
     needed, needed_rms = [], []
@@ -293,11 +309,11 @@ def _scaling(trial: Trial) -> Measurements:
     for n in trial.case_settings["sizes"]:
         mu, covariance = _random_model(n, rng, wide=n)
         truth = CorrelatedProbit.from_parameters(mu, covariance)
-        model = _fit(truth.simulate(400 * n * n, random_state=trial.seed))
+        model = _fit(truth.simulate(200 * n * n, random_state=trial.seed))
         worst = max(float(np.abs(model.mu_ - mu).max()), float(np.abs(model.covariance_ - covariance).max()))
         rms = float(np.sqrt(np.mean((model.covariance_ - covariance) ** 2)))
-        needed.append(400 * (worst / 0.25) ** 2)
-        needed_rms.append(400 * (rms / 0.25) ** 2)
+        needed.append(200 * (worst / 0.25) ** 2)
+        needed_rms.append(200 * (rms / 0.25) ** 2)
         found |= {f"needed_{n}": needed[-1], f"needed_rms_{n}": needed_rms[-1]}
     return {**found, "spread": max(needed) / min(needed), "spread_rms": max(needed_rms) / min(needed_rms)}
 
@@ -318,7 +334,9 @@ def _thin(trial: Trial) -> Measurements:
             thin = np.array([shown[index] for index in rng.integers(0, len(shown), m)])
             asked = np.concatenate([plan, thin])
             chosen = np.take_along_axis(truth.draw(len(asked), rng=rng), asked, axis=1)
-            data = ChoiceData.from_rankings(np.take_along_axis(asked, np.argsort(-chosen, axis=1), axis=1), items=range(SIX))
+            data = ChoiceData.from_rankings(
+                np.take_along_axis(asked, np.argsort(-chosen, axis=1), axis=1), items=range(SIX)
+            )
             gaps.append(math.log(float(squared_distances(_fit(data).covariance_)[0, 1])) - target)
         errors.append(math.sqrt(float(np.mean(np.square(gaps)))))
     slope = float(np.polyfit(np.log(sizes), np.log(errors), 1)[0])
@@ -333,14 +351,21 @@ def _coverage(trial: Trial) -> Measurements:
     upper = np.triu_indices(4)
     hits = []
     for repeat in range(trial.case_settings["sets"]):
-        model = _fit(truth.simulate(trial.case_settings["answers"], random_state=trial.seed * 1000 + repeat), stderr="sandwich")
+        model = _fit(
+            truth.simulate(trial.case_settings["answers"], random_state=trial.seed * 1000 + repeat), stderr="sandwich"
+        )
         assert model.stderr_ is not None
-        hits += [np.abs(model.mu_ - mu) < 1.96 * model.stderr_.mu, (np.abs(model.covariance_ - covariance) < 1.96 * model.stderr_.covariance)[upper]]
+        hits += [
+            np.abs(model.mu_ - mu) < 1.96 * model.stderr_.mu,
+            (np.abs(model.covariance_ - covariance) < 1.96 * model.stderr_.covariance)[upper],
+        ]
     return {"coverage": float(np.concatenate(hits).mean()), "sets": float(trial.case_settings["sets"])}
 
 
 def _copies(trial: Trial) -> Measurements:
-    """One answer A and three near-copies of a better answer B: what each model says of their gap as the copies converge."""
+    """One answer A and three near-copies of a better answer B: what each model says of their gap as the copies "
+    "converge.
+    """
     from scipy.optimize import brentq
 
     delta, rng = trial.case_settings["delta"], trial.rng("people")
@@ -380,10 +405,10 @@ def _traits(trial: Trial) -> Measurements:
     answers, names = datasets.big_five()
     rng = trial.rng("people")
     people = rng.choice(len(answers), trial.case_settings["people"], replace=False)
-    model = _fit(_data_of(answers, np.sort(people)), rank="full")
+    model = _fit(_data_of(answers, np.sort(people), most=TRIPLES), rank="full")
     matrix = model.correlation()
-    keys = np.array([datasets.BFI_KEYS[names[item]] for item in model.items_])
-    factors = np.array([names[item][0] for item in model.items_])
+    keys = np.array([datasets.BFI_KEYS[name] for name in names])
+    factors = np.array([name[0] for name in names])
     first, second = np.triu_indices(len(names), 1)
     values = matrix[first, second]
 
@@ -409,9 +434,12 @@ def _sequels(trial: Trial) -> Measurements:
     ratings, titles = datasets.movielens(60)
     rng = trial.rng("people")
     people = rng.choice(len(ratings), int(trial.case_settings["share"] * len(ratings)), replace=False)
-    model = _fit(_data_of(ratings, np.sort(people)), rank=5)
+    model = _fit(_data_of(ratings, np.sort(people), most=TRIPLES), rank=5)
     matrix = model.correlation(kind="centered")
-    one, other = (next(place for place, title in enumerate(titles) if title.startswith(name)) for name in ("Star Wars", "Return of the Jedi"))
+    one, other = (
+        next(place for place, title in enumerate(titles) if title.startswith(name))
+        for name in ("Star Wars", "Return of the Jedi")
+    )
     if trial.seed == 0:
         model.items_ = titles
         trial.keep("map.svg", _map_picture(model))
@@ -434,16 +462,32 @@ def _parties(trial: Trial) -> Measurements:
     rows = np.arange(len(ratings))
     if trial.seed:
         rows = trial.rng("voters").integers(0, len(ratings), len(ratings))
-    table = {"user": np.repeat(np.arange(len(rows)), 4), "item": np.tile(names, len(rows)), "rating": ratings[rows].ravel()}
+    table = {
+        "user": np.repeat(np.arange(len(rows)), 4),
+        "item": np.tile(names, len(rows)),
+        "rating": ratings[rows].ravel(),
+    }
     data = ChoiceData.from_ratings(table, items=names)
     strict = data.kinds == 0
-    only = ChoiceData(data.items, data.users, data.triples[strict], data.kinds[strict], data.triple_users[strict], data.pairs, data.pair_users)
+    only = ChoiceData(
+        data.items,
+        data.users,
+        data.triples[strict],
+        data.kinds[strict],
+        data.triple_users[strict],
+        data.pairs,
+        data.pair_users,
+    )
     model = _fit(only, weight="triple")
     contrast = np.column_stack([np.eye(3), -np.ones(3)])
     covariance = contrast @ model.covariance_ @ contrast.T
     scale = 3 / float(np.trace(covariance))
     gap = np.abs(scale * covariance - MNP_COVARIANCE)
-    return {"covariance_gap": float(gap.max()), "mean_gap": float(np.abs(math.sqrt(scale) * contrast @ model.mu_ - MNP_MEANS).max()), "triples": float(strict.sum())}
+    return {
+        "covariance_gap": float(gap.max()),
+        "mean_gap": float(np.abs(math.sqrt(scale) * contrast @ model.mu_ - MNP_MEANS).max()),
+        "triples": float(strict.sum()),
+    }
 
 
 MNP_MEANS = np.array([1.228, 1.108, 0.835])
@@ -463,12 +507,16 @@ def _slates(trial: Trial) -> Measurements:
         answers, _ = datasets.big_five()
         whole = rng.permutation(np.flatnonzero(~np.isnan(answers).any(axis=1)))
         cut = len(whole) // 2
-        model = _fit(_data_of(answers, np.sort(whole[:cut])))
+        model = _fit(_data_of(answers, np.sort(whole[:cut]), most=TRIPLES))
         utilities = answers[whole[cut:]] - answers[whole[cut:]].mean(axis=1, keepdims=True)
     slate = model.slate(settings["k"])
     greedy, top = ([model.position(item) for item in items] for items in (slate.items, slate.top))
     gain = utilities[:, greedy].max(axis=1) - utilities[:, top].max(axis=1)
-    return {"gain": float(gain.mean()), "expected_gain": slate.gain, "best": float(utilities[:, greedy].max(axis=1).mean())}
+    return {
+        "gain": float(gain.mean()),
+        "expected_gain": slate.gain,
+        "best": float(utilities[:, greedy].max(axis=1).mean()),
+    }
 
 
 def _personal(trial: Trial) -> Measurements:
@@ -480,7 +528,11 @@ def _personal(trial: Trial) -> Measurements:
     test, train = order[:cut], order[cut:]
     name = trial.arm_settings["model"]
     truths, p, rows = [], [], []
-    model = None if name == "matrix" else _fit(_data_of(ratings, np.sort(train)), rank=6 if name == "best-of-three" else 0)
+    model = (
+        None
+        if name == "matrix"
+        else _fit(_data_of(ratings, np.sort(train), most=TRIPLES), rank=6 if name == "best-of-three" else 0)
+    )
     halves = {}
     known = np.full((len(test), ratings.shape[1]), np.nan)
     for row, person in enumerate(test.tolist()):
@@ -491,7 +543,9 @@ def _personal(trial: Trial) -> Measurements:
     settings = trial.arm_settings
     completed = None
     if model is None:
-        completed = baselines.matrix_completion(ratings[train], known, rank=settings["rank"], ridge=settings["ridge"], rng=trial.rng("fit"))
+        completed = baselines.matrix_completion(
+            ratings[train], known, rank=settings["rank"], ridge=settings["ridge"], rng=trial.rng("fit")
+        )
     for row, (person, context, targets) in halves.items():
         if completed is not None:
             utilities = completed[row]
@@ -526,14 +580,27 @@ def _likelihood_speed(trial: Trial) -> Measurements:
     else:
         none = np.empty(0, dtype=np.int64)
         distinct = Distinct(
-            orders.astype(np.int64), np.zeros(count, dtype=np.int64), np.ones(count), np.empty((0, 2), np.int64), np.empty(0), none, none, np.ones(count), np.empty(0)
+            orders.astype(np.int64),
+            np.zeros(count, dtype=np.int64),
+            np.ones(count),
+            np.empty((0, 2), np.int64),
+            np.empty(0),
+            none,
+            none,
+            np.ones(count),
+            np.empty(0),
         )
         squares = squared_distances(loadings @ loadings.T + np.eye(3))
         objective = Objective(distinct, 3)
         objective(mu, squares)
         with stopwatch() as watch:
             objective(mu, squares)
-    return {"cpu_seconds": watch.cpu_seconds, "seconds": watch.seconds, "answers": float(count), "rate": count / watch.seconds}
+    return {
+        "cpu_seconds": watch.cpu_seconds,
+        "seconds": watch.seconds,
+        "answers": float(count),
+        "rate": count / watch.seconds,
+    }
 
 
 def _fit_speed(trial: Trial) -> Measurements:
@@ -543,9 +610,16 @@ def _fit_speed(trial: Trial) -> Measurements:
     mu, covariance = _random_model(n, rng, wide=n)
     truth = CorrelatedProbit.from_parameters(0.5 * mu, covariance)
     data = truth.simulate(settings["answers"], random_state=trial.seed)
-    _fit(truth.simulate(200, random_state=1)) if n < 10 else _fit(CorrelatedProbit.from_parameters([0, 0, 0], np.eye(3)).simulate(200))
+    _fit(truth.simulate(200, random_state=1)) if n < 10 else _fit(
+        CorrelatedProbit.from_parameters([0, 0, 0], np.eye(3)).simulate(200)
+    )
     with peak_memory() as peak, stopwatch() as watch:
-        model = _fit(data, estimator=trial.arm_settings.get("estimator", "moments+mle"), rank=settings.get("rank", "full"), n_jobs=trial.threads)
+        model = _fit(
+            data,
+            estimator=trial.arm_settings.get("estimator", "moments+mle"),
+            rank=settings.get("rank", "full"),
+            n_jobs=trial.threads,
+        )
     found = {
         "n": float(n),
         "answers": float(settings["answers"]),
@@ -573,7 +647,11 @@ def _counted_speed(trial: Trial) -> Measurements:
     once()
     with stopwatch() as watch:
         iterations = sum(once() for _ in range(20))
-    return {"n": float(settings["answers"]), "cpu_seconds": watch.cpu_seconds / iterations, "distinct": float(len(distinct.weights))}
+    return {
+        "n": float(settings["answers"]),
+        "cpu_seconds": watch.cpu_seconds / iterations,
+        "distinct": float(len(distinct.weights)),
+    }
 
 
 def _head_speed(trial: Trial) -> Measurements:
