@@ -30,7 +30,7 @@ __all__ = ["Identifiability", "PairWitness", "identifiability", "pair_witness"]
 
 DELTA = 0.3
 HALVINGS = 60
-LARGEST_RANK_TEST = 60
+LARGEST_RANK_TEST = 40
 """Items up to which the rank of the information is computed; beyond, whether triples overlap is looked at."""
 
 THIN = 10

@@ -254,7 +254,7 @@ def standard_errors(
     variance = np.einsum("oi,ij,oj->o", bread, np.asarray(meat.todense() if hasattr(meat, "todense") else meat), bread)
     lost = vectors[:, ~kept] / own[:, None]
     if lost.shape[1]:
-        # A direction without information matters only where the output changes along it, which rotations of a factor don't.
+        # A direction without information matters only where the output changes along it; rotations of a factor don't.
         reach = np.abs(outputs @ lost)
         size = np.linalg.norm(outputs, axis=1, keepdims=True) * np.linalg.norm(lost, axis=0, keepdims=True)
         variance = np.where((reach > 1e-4 * np.maximum(size, 1e-300)).any(axis=1), np.nan, variance)

