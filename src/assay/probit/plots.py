@@ -122,12 +122,8 @@ def reliability(model: CorrelatedProbit, data: ChoiceData, *, bins: int = BINS) 
         if not len(triples):
             continue
         p, _ = triple_outcomes(kind, model.mu_[triples], local_squares(triples, squares))
-        # The answer that was given is the identity order, or the one that names the same item.
-        named = {0: lambda order: order == (0, 1, 2), 1: lambda order: order[0] == 0, 2: lambda order: order[2] == 2}[
-            kind
-        ]
         predicted.append(p.ravel())
-        given.append(np.tile([float(named(order)) for order in OUTCOMES[kind]], len(triples)))
+        given.append(np.tile([float(_was_given(kind, order)) for order in OUTCOMES[kind]], len(triples)))
     if not predicted:
         raise InputError("the data hold no question about three items", expected="rankings or best-of-three answers")
     x, y = np.concatenate(predicted), np.concatenate(given)
@@ -137,6 +133,11 @@ def reliability(model: CorrelatedProbit, data: ChoiceData, *, bins: int = BINS) 
         np.array([y[part].mean() for part in parts]),
         np.array([float(len(part)) for part in parts]),
     )
+
+
+def _was_given(kind: int, order: tuple[int, int, int]) -> bool:
+    """Whether an answer is the one that was given: the identity order, or one that names the same item."""
+    return (order == (0, 1, 2), order[0] == 0, order[2] == 2)[kind]
 
 
 def plot_reliability(model: CorrelatedProbit, data: ChoiceData, *, title: str = "") -> Figure:

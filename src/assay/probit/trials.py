@@ -48,7 +48,7 @@ COMPLETE = 100
 """The first of 50 draws of six that so many people rated whole is taken; else the one that most did."""
 
 FOLDS = 4
-TRIPLES = 400
+TRIPLES = 200
 """Triples of a person, at most, where many items are fitted together."""
 
 
@@ -436,7 +436,7 @@ def _traits(trial: Trial) -> Measurements:
 
 def _sequels(trial: Trial) -> Measurements:
     """The centred correlation of two films of one series, fitted to a random share of people."""
-    ratings, titles = datasets.movielens(60)
+    ratings, titles = datasets.movielens(trial.case_settings["films"])
     rng = trial.rng("people")
     people = rng.choice(len(ratings), int(trial.case_settings["share"] * len(ratings)), replace=False)
     model = _fit(_data_of(ratings, np.sort(people), most=TRIPLES), rank=5)
@@ -457,7 +457,7 @@ def _map_picture(model: CorrelatedProbit) -> bytes:
     from assay.probit.plots import plot_map
 
     stream = BytesIO()
-    plot_map(model, title="60 films by who likes them").savefig(stream, format="svg", bbox_inches="tight")
+    plot_map(model, title="Films by who likes them").savefig(stream, format="svg", bbox_inches="tight")
     return stream.getvalue()
 
 
