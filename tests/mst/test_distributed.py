@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -230,3 +232,16 @@ def test_a_backend_that_isnt_there_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "points.npy", np.zeros((4, 2)))
     with pytest.raises(InputError, match="precomputed"):
         spread_metric(tmp_path / "points.npy", "precomputed")
+
+
+@pytest.mark.parametrize(("backend", "scheme"), [("ray", ""), ("dask", "tcp://")])
+def test_an_address_where_nobody_answers_is_refused_at_once(backend: str, scheme: str) -> None:
+    pytest.importorskip("ray" if backend == "ray" else "distributed")
+    with socket.socket() as taken:
+        # Bound without listening: the port is nobody else's, and refuses connections.
+        taken.bind(("127.0.0.1", 0))
+        address = f"{scheme}127.0.0.1:{taken.getsockname()[1]}"
+        started = time.perf_counter()
+        with pytest.raises(InputError, match=f"no (Ray cluster|Dask scheduler) at {address}; expected the address"):
+            open_executor(backend, address=address)
+        assert time.perf_counter() - started < 20

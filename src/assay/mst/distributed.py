@@ -10,6 +10,8 @@ place is O(n) numbers and the t x t matrices of t components.
 from __future__ import annotations
 
 import os
+import re
+import socket
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,6 +45,14 @@ BYTES_PER_TEXT = 96
 
 PAIRS_AT_ONCE = 1 << 16
 """Pairs of one task: their objects are gathered first."""
+
+ANSWER_SECONDS = 3.0
+"""How long the address of a cluster may take to accept a connection."""
+
+CONNECT_SECONDS = 5.0
+"""How long a scheduler that accepted a connection may take to speak."""
+
+HOST_AND_PORT = re.compile(r"(?:\w+://)?(\[[^]]+\]|[^/:\[\]]+):(\d+)/?")
 
 AHEAD = 4
 """Tasks per worker that are on their way, so that no worker waits and the results of few lie about."""
@@ -153,8 +163,8 @@ def _open_parts(path: Path) -> list[_Part]:
     if path.suffix == ".npy":
         try:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, OSError) as error:
-            raise InputError(f"damaged: {error}", file=path, expected="a NumPy array") from error
+        except (ValueError, OSError, EOFError) as error:
+            raise InputError("damaged, or not an array of numbers", file=path, expected="a NumPy array") from error
         if array.ndim != 2 or array.dtype.kind not in "fiub":
             raise InputError(f"holds {array.dtype} of shape {array.shape}", file=path, expected="numbers (n, d)")
         return [_Part(len(array), lambda: array)]
@@ -243,11 +253,16 @@ class _Ray(Executor):
         except ImportError as error:
             raise MissingPackageError("ray", what='backend="ray"', extra="ray") from error
         self._ray = ray
+        if address is not None:
+            _require_answer(address, "Ray cluster")
         if not ray.is_initialized():
             if address is None:
                 ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, configure_logging=False)
             else:
-                ray.init(address=address, log_to_driver=False)
+                try:
+                    ray.init(address=address, log_to_driver=False)
+                except (ConnectionError, RuntimeError, ValueError) as error:
+                    raise _no_cluster(address, "Ray cluster") from error
         self.workers = max(1, int(_cluster_cores(ray) or workers))
 
     def map(self, function: Callable[[Any, Any], Any], shared: Any, tasks: Iterable[Any]) -> Iterator[Any]:
@@ -268,7 +283,11 @@ class _Dask(Executor):
         if isinstance(address, Client):
             self._client = address
         elif address is not None:
-            self._client = Client(address)
+            _require_answer(address, "Dask scheduler")
+            try:
+                self._client = Client(address, timeout=CONNECT_SECONDS)
+            except (OSError, TimeoutError, ValueError) as error:
+                raise _no_cluster(address, "Dask scheduler") from error
         else:
             try:
                 self._client = get_client()
@@ -280,6 +299,22 @@ class _Dask(Executor):
         place = self._client.scatter(shared, broadcast=True, hash=False)
         futures = (self._client.submit(function, place, task, pure=False) for task in tasks)
         return _in_order(futures, lambda future: future.result(), ahead=AHEAD * self.workers)
+
+
+def _require_answer(address: Any, what: str) -> None:
+    """Refuse an address where nobody accepts a connection: the libraries try for minutes before they say so."""
+    found = HOST_AND_PORT.fullmatch(str(address))
+    if found is None:
+        return
+    try:
+        with socket.create_connection((found[1].strip("[]"), int(found[2])), timeout=ANSWER_SECONDS):
+            pass
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, what) from error
+
+
+def _no_cluster(address: Any, what: str) -> InputError:
+    return InputError(f"no {what} at {address}", expected="the address of a running one, such as host:port")
 
 
 def _in_order(futures: Iterator[Any], result: Callable[[Any], Any], *, ahead: int) -> Iterator[Any]:
@@ -308,7 +343,7 @@ def open_executor(backend: str, *, address: Any = None, workers: int = 1) -> Exe
     Raises
     ------
     InputError
-        There is no such backend.
+        There is no such backend, or nothing answers at `address`.
     MissingPackageError
         Its package isn't installed.
     """
