@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
 from itertools import combinations, permutations
 
 import numpy as np
@@ -107,6 +109,22 @@ def test_counts_add_up_over_shards() -> None:
     assert joined.n_users == 300
     for name in ("triples", "kinds", "weights"):
         assert np.array_equal(getattr(joined.distinct(), name), getattr(whole.distinct(), name))
+
+
+def shard(rows: list[list[str]]) -> ChoiceData:
+    """What one process makes of its share of the answers."""
+    return ChoiceData.from_rankings(rows, users=[f"{row}" for row in rows])
+
+
+def test_shards_of_two_processes_are_fitted_as_the_whole() -> None:
+    rng = np.random.default_rng(1)
+    rows = [list(rng.permutation(list("abcde"))[:3]) for _ in range(400)]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        parts = list(pool.map(shard, [rows[:150], rows[150:]]))
+    joined, whole = ChoiceData.concat(parts).distinct("triple"), shard(rows).distinct("triple")
+    assert np.array_equal(joined.triples, whole.triples)
+    assert np.array_equal(joined.weights, whole.weights)
 
 
 def test_everyone_weighs_the_same_by_default() -> None:

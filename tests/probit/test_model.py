@@ -86,7 +86,7 @@ def test_estimates_approach_the_truth_and_likelihood_beats_moments() -> None:
     for estimator in ("moments", "moments+mle"):
         for count in (2000, 32_000):
             model = CorrelatedProbit("full", estimator=estimator, n_init=1, stderr="none")
-            fits = [model.fit(truth.simulate(count, random_state=seed)).covariance_ for seed in range(8)]
+            fits = [model.fit(truth.simulate(count, random_state=seed)).covariance_ for seed in range(6)]
             errors[estimator, count] = np.sqrt(np.mean((np.array(fits) - covariance) ** 2))
     assert errors["moments+mle", 32_000] < 0.03
     # A sixteenth of the variance is a quarter of the error.

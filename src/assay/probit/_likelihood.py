@@ -154,7 +154,7 @@ class Objective:
     def sample(self, size: int, *, rng: np.random.Generator) -> Objective:
         """A mini-batch: `size` answers drawn with the events' weights, as an objective of its own."""
         weights = np.concatenate([self.distinct.weights, self.distinct.pair_weights])
-        drawn = np.bincount(rng.choice(len(weights), size=size, p=weights / weights.sum()), minlength=len(weights))
+        drawn = rng.multinomial(size, weights / weights.sum())
         of_triples, of_pairs = drawn[: len(self.distinct.weights)], drawn[len(self.distinct.weights) :]
         empty = np.empty(0, dtype=np.int64)
         batch = Distinct(

@@ -230,16 +230,17 @@ class ChoiceData:
         seed: int,
     ) -> ChoiceData:
         """Rankings of equal length without ties, by whole columns."""
-        if items is None:
-            values, codes = np.unique(rankings, return_inverse=True)
-            names = tuple(values.tolist())
-            codes = codes.reshape(rankings.shape)
-        else:
-            names, positions = _items(items, ())
-            codes = np.array(
-                [[_look_up(positions, item, row) for item in one] for row, one in enumerate(rankings.tolist())]
-            )
-            codes = codes.reshape(rankings.shape)
+        values, codes = np.unique(rankings, return_inverse=True)
+        codes = codes.reshape(rankings.shape)
+        names, positions = _items(items, values.tolist())
+        if items is not None:
+            unknown = [value for value in values.tolist() if value not in positions]
+            if unknown:
+                row = int((rankings == unknown[0]).any(axis=1).argmax())
+                raise InputError(
+                    f"answer {row} holds the unknown item {unknown[0]!r}", expected=f"one of {shown(names)}"
+                )
+            codes = np.array([positions[value] for value in values.tolist()], dtype=np.int64)[codes]
         codes = codes.astype(np.int64)
         ordered = np.sort(codes, axis=1)
         twice = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)

