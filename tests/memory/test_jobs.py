@@ -306,3 +306,14 @@ def test_one_pattern_and_a_hundred_thousand(capsys):
     np.save("many.npy", random_patterns(100_000, 64, seed=0) > 0)
     assert command(["memory", "store", "many.npy", "-o", "many.dam", "--order", "6", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["patterns"] == 100_000
+
+
+@pytest.mark.parametrize("order", ["1", "33", "1000", "99999999999999999999"])
+def test_an_order_without_bounds_is_refused_before_the_file_is_read(order, capsys):
+    assert command(["memory", "store", "none.npy", "-o", "codes.dam", "--order", order]) == 2
+    assert capsys.readouterr().err == f"assay: order is {order}; expected an integer from 2 to 32\n"
+
+
+def test_an_empty_name_is_no_folder_of_images(capsys):
+    assert command(["memory", "store", "", "-o", "codes.dam"]) == 2
+    assert "the file's name is empty" in capsys.readouterr().err

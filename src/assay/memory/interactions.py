@@ -52,16 +52,21 @@ class PrecisionWarning(UserWarning):
     """Sums of votes are too large to be exact and are rounded like any float64."""
 
 
+LARGEST_ORDER = 32
+"""Powers of a million bits beyond this order leave float64, and no number of patterns needs it."""
+
+
 def require_order(order: Any) -> int:
     """Return `order` as an int.
 
     Raises
     ------
     InputError
-        It is no integer, or below 2.
+        It is no integer, or not from 2 to `LARGEST_ORDER`.
     """
-    if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 2:
-        raise InputError(f"order is {order!r}", expected="an integer of at least 2")
+    whole = isinstance(order, int | np.integer) and not isinstance(order, bool)
+    if not whole or not 2 <= order <= LARGEST_ORDER:
+        raise InputError(f"order is {order!r}", expected=f"an integer from 2 to {LARGEST_ORDER}")
     return int(order)
 
 

@@ -129,13 +129,15 @@ def store(
         Of everything random.
     """
     from assay.core.files import check_output
+    from assay.memory.interactions import require_order
     from assay.memory.memory import SUFFIX, DenseAssociativeMemory
 
+    require_order(order)
+    check_output(out, force=reporting.force)
     if not out.endswith(SUFFIX):
         raise InputError(
             f"unknown ending '{os.path.splitext(out)[1]}'", file=out, expected=f"a name that ends in {SUFFIX}"
         )
-    check_output(out, force=reporting.force)
     held = _read(patterns, reading)
     memory = DenseAssociativeMemory(
         order,

@@ -71,7 +71,7 @@ def read_bits(path: str | os.PathLike[str], *, key: str | None = None, threshold
     """
     if os.fspath(path) == STREAM:
         return Bits(_rows_of_text(read_lines(STREAM), "standard input"), "standard input")
-    if Path(path).is_dir():
+    if os.fspath(path) and Path(path).is_dir():
         return _read_images(Path(path), threshold)
     file = existing_file(path, suffixes=SUFFIXES)
     name = file.name.lower().removesuffix(".gz")
