@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from sphinx.application import Sphinx
+
 from assay import __version__
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
@@ -46,3 +48,13 @@ html_css_files = ["pages.css"]
 html_show_sphinx = False
 html_copy_source = False
 copybutton_exclude = ".linenos, .gp, .go"
+
+
+def _is_routing(app: Sphinx, what: str, name: str, *_: object) -> bool | None:
+    """Leave out the methods that scikit-learn gives every estimator: their text refers to pages of its own."""
+    return True if name.startswith("set_") and name.endswith("_request") else None
+
+
+def setup(app: Sphinx) -> None:
+    """Choose what the pages of the public names show."""
+    app.connect("autodoc-skip-member", _is_routing)
