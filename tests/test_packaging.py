@@ -68,7 +68,7 @@ def test_the_wheel_says_what_it_is(built: Path) -> None:
     for card in load_cards().values():
         if card.package.startswith("assay."):
             assert f"Provides-Extra: {card.extra}\n" in metadata
-    assert "assay = assay.cli:main" in archive.read(f"assay-{__version__}.dist-info/entry_points.txt").decode()
+    assert "assay = assay.__main__:main" in archive.read(f"assay-{__version__}.dist-info/entry_points.txt").decode()
     assert "END OF TERMS AND CONDITIONS" in archive.read(f"assay-{__version__}.dist-info/licenses/LICENSE").decode()
 
 

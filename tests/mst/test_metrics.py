@@ -661,8 +661,20 @@ def wrong_inputs() -> Iterator[tuple[str, Any, Any, dict[str, Any], str]]:
         yield f"masked {name}", masked, name, {}, "X is an array with 2 masked values"
         yield f"dict {name}", {0: [1.0]}, name, {}, "X is a dict; expected an array or a list"
     for name in ("levenshtein", "jaccard", lambda a, b: 0.0):
-        yield f"set {name}", {"a", "b"}, name, {}, "X is a set; expected an array or a list"
-        yield f"generator {name}", (word for word in ("a", "b")), name, {}, "X is a generator; expected an array"
+        yield (
+            f"set {name if isinstance(name, str) else 'function'}",
+            {"a", "b"},
+            name,
+            {},
+            "X is a set; expected an array or a list",
+        )
+        yield (
+            f"generator {name if isinstance(name, str) else 'function'}",
+            (word for word in ("a", "b")),
+            name,
+            {},
+            "X is a generator; expected an array",
+        )
     yield "hamming int", 5, "hamming", {}, "X is a int; expected a list of sequences"
     for dtype in ("datetime64[s]", "timedelta64[s]", "complex128", "object", "S3"):
         yield (

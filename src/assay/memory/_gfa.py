@@ -116,7 +116,7 @@ def covariance_polynomial(power: int, correlation: Any, *, kind: str = "krotov")
 
     Examples
     --------
-    >>> covariance_polynomial(3, 0.5)  # 9 C + 6 C**3
+    >>> float(covariance_polynomial(3, 0.5))  # 9 C + 6 C**3
     5.25
     """
     return np.polynomial.polynomial.polyval(correlation, covariance_coefficients(power, kind))
