@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -159,7 +160,11 @@ def test_killed_run_loses_only_the_trials_in_flight(tmp_path, stop):
         run(study, "sample", "smoke", ledger=Ledger({str(tmp_path)!r}), jobs=2, progress=pause)
     """
     process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script)], cwd=HERE, stderr=subprocess.PIPE, start_new_session=True
+        [sys.executable, "-c", textwrap.dedent(script)],
+        cwd=HERE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a shell in the background ignores it
     )
     ledger = Ledger(tmp_path)
     deadline = time.monotonic() + 60
