@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -423,6 +424,8 @@ def _run_study(study: Study, method: str, scale: str, ledger: Ledger, options: M
                 **options,
             )
         except KeyboardInterrupt:
+            # A thread of the pool stumbles over the trials that were taken from it, and would say so at length.
+            threading.excepthook = lambda _: None
             raise KeyboardInterrupt(
                 f"stopped; {ended} trials of this run are kept, and the same command goes on"
             ) from None
