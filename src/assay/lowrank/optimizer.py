@@ -497,7 +497,7 @@ class LowRankOptimizer(torch.optim.Optimizer):
             if first.weight.device.type == "cpu" and whole_rows * first.n >= STACK_BELOW:
                 together = 1
             rows = first.weight.shape[0]
-            block = max(1, room) if together == 1 else rows
+            block = max(1, room if together == 1 else rows)
             blocks = [slice(start, min(rows, start + block)) for start in range(0, rows, block)] or [slice(0, 0)]
             stacks += [Stack(alike[start : start + together], blocks) for start in range(0, len(alike), together)]
         return stacks
@@ -535,18 +535,31 @@ class LowRankOptimizer(torch.optim.Optimizer):
         """Bring a copy's new values into the parameter: of a float32 master, or of gathered rows."""
         if "master" not in target.state and not target.gathered and _shares_memory(target):
             return
-        weight = target.weight if target.right or not target.low_rank else target.weight.mT
-        whole = weight.contiguous()
-        if target.gathered and target.sharding is not None:
-            held = local(target.state.get("master", target.parameter).detach())
-            held.copy_(whole[target.sharding.first : target.sharding.first + len(held)].view_as(held))
-        parameter = local(target.parameter.detach())
-        source = local(target.state["master"]) if "master" in target.state else whole
-        parameter.copy_(source.reshape(parameter.shape))
+        rows = target.weight if target.right or not target.low_rank else target.weight.mT
+        for held in (target.state.get("master"), target.parameter):
+            if held is not None:
+                part = local(held.detach())
+                first = target.sharding.first if target.gathered and target.sharding is not None else 0
+                part.copy_(rows[first : first + len(part)].reshape(part.shape) if part.ndim else rows)
 
     def _note(self, stack: Stack, energy: Tensor, churn: Tensor) -> None:
         for place, target in enumerate(stack.targets):
             self.statistics[target.name] = {"energy": energy[place], "churn": churn[place]}
+
+    def mean_statistics(self) -> dict[str, float]:
+        """What the last step's projection kept, while `track` is true.
+
+        Returns
+        -------
+        dict of str to float
+            ``energy_kept``, the share of squared norm, and ``index_churn``, the share of columns that are new: means over
+            the projected parameters. Empty while nothing is tracked.
+        """
+        if not self.statistics:
+            return {}
+        both = [(one["energy"].item(), one["churn"].item()) for one in self.statistics.values()]
+        energy, churn = (sum(values) / len(both) for values in zip(*both, strict=True))
+        return {"energy_kept": energy, "index_churn": churn}
 
     def memory_report(self) -> MemoryReport:
         """The bytes of the state that this process holds, by category and parameter.

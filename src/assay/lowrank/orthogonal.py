@@ -82,6 +82,18 @@ def newton_schulz(
     Returns
     -------
     Tensor, shape (..., rows, columns)
+
+    Raises
+    ------
+    InputError
+        An unknown name, or no step.
+
+    Examples
+    --------
+    >>> import torch
+    >>> X = torch.diag(torch.tensor([3.0, 4.0]))
+    >>> newton_schulz(X, coefficients="tuned").diagonal().round(decimals=2).tolist()
+    [1.02, 0.99]
     """
     polynomials = coefficients_of(coefficients, steps)
     if impl not in ("auto", "gram", "plain"):
