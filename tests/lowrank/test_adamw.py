@@ -34,7 +34,21 @@ def give_gradients(*groups: list[nn.Parameter], generator: torch.Generator) -> N
             parameter.grad = gradient.to(parameter.dtype)
 
 
-def plainly(W, gradients, *, lr, rank, basis="dct2", betas=(0.9, 0.999), eps=1e-8, wd=0.0, gap=1, rotate=True, ef=None, age=False):
+def plainly(
+    W,
+    gradients,
+    *,
+    lr,
+    rank,
+    basis="dct2",
+    betas=(0.9, 0.999),
+    eps=1e-8,
+    wd=0.0,
+    gap=1,
+    rotate=True,
+    ef=None,
+    age=False,
+):
     """The algorithm as it is written, in dense matrices: rotation by matmul, one weight, right projection."""
     n = W.shape[1]
     B = make_basis(basis, n, dtype=W.dtype).columns(torch.arange(n))
@@ -258,7 +272,10 @@ def test_half_precision_has_moments_in_single_and_a_master_keeps_small_updates()
         assert parameter[0, 0].item() == (99.0 if master else 100.0)
         reloaded = DCTAdamW([parameter], 1e-2, rank=1.0, basis="identity", master_weights=master)
         reloaded.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-        assert all(torch.equal(value, state[name]) and value.dtype == state[name].dtype for name, value in reloaded.state[parameter].items())
+        assert all(
+            torch.equal(value, state[name]) and value.dtype == state[name].dtype
+            for name, value in reloaded.state[parameter].items()
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -379,7 +396,9 @@ def test_a_basis_of_ones_own_by_size():
     ours = parameters(((12, 8), (12, 8), (12, 8)))
     ours[1].data.copy_(ours[0])
     ours[2].data.copy_(ours[0])
-    optimizers = [DCTAdamW([p], 1e-2, rank=3, basis=b) for p, b in zip(ours, (cosines, {8: cosines}, "dct2"), strict=True)]
+    optimizers = [
+        DCTAdamW([p], 1e-2, rank=3, basis=b) for p, b in zip(ours, (cosines, {8: cosines}, "dct2"), strict=True)
+    ]
     for _ in range(4):
         gradient = torch.randn(12, 8, dtype=torch.float64)
         for parameter, optimizer in zip(ours, optimizers, strict=True):

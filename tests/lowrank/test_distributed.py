@@ -18,7 +18,9 @@ SCRIPT = Path(__file__).with_name("two_processes.py")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     store = tmp_path_factory.mktemp("gloo") / "store"
     processes = [
-        subprocess.Popen([sys.executable, SCRIPT, str(rank), store], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, SCRIPT, str(rank), store], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         for rank in range(2)
     ]
     ended = [process.communicate(timeout=200) for process in processes]

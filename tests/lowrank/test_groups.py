@@ -82,7 +82,11 @@ def test_the_probe_gives_scipys_energies_of_the_gradient():
     assert report.steps == 1
     squares(model, x).backward()
     gradient = model[0].weight.grad.double().numpy()
-    columns = {"dct2": scipy.fft.dct(gradient, norm="ortho"), "dct3": scipy.fft.idct(gradient, norm="ortho"), "identity": gradient}
+    columns = {
+        "dct2": scipy.fft.dct(gradient, norm="ortho"),
+        "dct3": scipy.fft.idct(gradient, norm="ortho"),
+        "identity": gradient,
+    }
     for row in report.rows:
         if row["layer"] != "0.weight":
             continue
@@ -110,7 +114,9 @@ def test_a_layer_with_an_ordered_input_is_recognised_and_an_exchangeable_one_is_
     model = nn.Linear(n, 96, bias=False)
     target = torch.randn(256, 96, generator=generator)
     for x, expected in ((ordered, True), (torch.randn(256, n, generator=generator), False)):
-        report = probe_projection(model, [x], [1 / 16], ["dct2", "random", "svd"], 1, loss=lambda m, b: (m(b) - target).square().mean())
+        report = probe_projection(
+            model, [x], [1 / 16], ["dct2", "random", "svd"], 1, loss=lambda m, b: (m(b) - target).square().mean()
+        )
         assert report.ordered == {"weight": expected}
 
 
@@ -118,7 +124,9 @@ def test_a_zero_gradient_is_kept_whole():
     assert energy_kept(torch.zeros(3, 4), 2) == 1
 
 
-@pytest.mark.parametrize("wrong", [{"bases": ["sine"]}, {"ranks": [0]}, {"steps": 0}, {"data_iter": []}, {"include": "nothing"}])
+@pytest.mark.parametrize(
+    "wrong", [{"bases": ["sine"]}, {"ranks": [0]}, {"steps": 0}, {"data_iter": []}, {"include": "nothing"}]
+)
 @pytest.mark.filterwarnings("ignore:no parameter")
 def test_a_wrong_probe_is_refused(wrong):
     arguments = {"data_iter": [torch.randn(2, 4)], "ranks": [1], "loss": squares, **wrong}
@@ -129,21 +137,34 @@ def test_a_wrong_probe_is_refused(wrong):
 def test_the_trainer_takes_the_optimiser_and_logs_what_it_keeps(tmp_path):
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
-    config = transformers.LlamaConfig(hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, vocab_size=32)
+    config = transformers.LlamaConfig(
+        hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, vocab_size=32
+    )
     data = [{"input_ids": torch.arange(8), "labels": torch.arange(8)}] * 8
     arguments = transformers.TrainingArguments(
-        output_dir=str(tmp_path), max_steps=3, logging_steps=1, save_strategy="no", report_to=[], use_cpu=True, disable_tqdm=True, learning_rate=1e-2
+        output_dir=str(tmp_path),
+        max_steps=3,
+        logging_steps=1,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        learning_rate=1e-2,
     )
     model = transformers.LlamaForCausalLM(config)
     optimizer = trainer_optimizer(model, arguments, rank=4, error_feedback=8)
-    trainer = transformers.Trainer(model, arguments, train_dataset=data, optimizers=(optimizer, None), callbacks=[projection_callback()])
+    trainer = transformers.Trainer(
+        model, arguments, train_dataset=data, optimizers=(optimizer, None), callbacks=[projection_callback()]
+    )
     trainer.train()
     logs = [entry for entry in trainer.state.log_history if "energy_kept" in entry]
     assert len(logs) >= 3
     assert all(0 < entry["energy_kept"] <= 1 and 0 <= entry["index_churn"] <= 1 for entry in logs)
     assert logs[0]["optimizer_state_bytes"] == optimizer.memory_report().total
     model = transformers.LlamaForCausalLM(config)
-    trainer = transformers.Trainer(model, arguments, train_dataset=data, optimizer_cls_and_kwargs=(DCTAdamW, {"lr": 1e-2, "rank": 4}))
+    trainer = transformers.Trainer(
+        model, arguments, train_dataset=data, optimizer_cls_and_kwargs=(DCTAdamW, {"lr": 1e-2, "rank": 4})
+    )
     trainer.train()
 
 
@@ -151,7 +172,9 @@ def test_the_trainer_takes_the_optimiser_and_logs_what_it_keeps(tmp_path):
 def test_every_optimiser_can_be_had_for_a_trainer_and_learns(name):
     from types import SimpleNamespace
 
-    arguments = SimpleNamespace(learning_rate=1e-2, weight_decay=0.0, adam_beta1=0.9, adam_beta2=0.99, adam_epsilon=1e-8)
+    arguments = SimpleNamespace(
+        learning_rate=1e-2, weight_decay=0.0, adam_beta1=0.9, adam_beta2=0.99, adam_epsilon=1e-8
+    )
     torch.manual_seed(0)
     model, x = Small(), torch.randint(20, (4, 6))
     optimizer = trainer_optimizer(model, arguments, optimizer=name, rank=4)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import weakref
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten
 
 from assay.core.errors import InputError
 from assay.lowrank import DCTAdamW, DCTFiraAdamW, DCTFrugalAdamW, DCTGaLoreAdamW, Dion, LDAdamW, Trion, estimate_memory
+from assay.lowrank.allocation import LiveBytes
 from assay.lowrank.memory import read_shapes, state_bytes
 
 MAKERS = {
@@ -31,7 +29,12 @@ MAKERS = {
 }
 
 
-@given(rows=st.integers(1, 20), columns=st.integers(1, 20), share=st.floats(0.05, 1), name=st.sampled_from([*MAKERS, "adamw", "muon"]))
+@given(
+    rows=st.integers(1, 20),
+    columns=st.integers(1, 20),
+    share=st.floats(0.05, 1),
+    name=st.sampled_from([*MAKERS, "adamw", "muon"]),
+)
 @settings(deadline=None, max_examples=60)
 def test_the_formula_is_the_bytes_of_the_live_tensors(rows, columns, share, name):
     parameter = nn.Parameter(torch.randn(rows, columns))
@@ -80,10 +83,20 @@ def test_an_estimate_for_a_model_equals_its_optimisers_live_bytes():
 
 def test_shapes_of_a_configuration_are_those_of_the_model():
     transformers = pytest.importorskip("transformers")
-    config = transformers.LlamaConfig(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=100, tie_word_embeddings=False)
+    config = transformers.LlamaConfig(
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=100,
+        tie_word_embeddings=False,
+    )
     with torch.device("meta"):
         model = transformers.LlamaForCausalLM(config)
-    assert read_shapes(json.loads(config.to_json_string(use_diff=False))) == {name: tuple(p.shape) for name, p in model.named_parameters()}
+    assert read_shapes(json.loads(config.to_json_string(use_diff=False))) == {
+        name: tuple(p.shape) for name, p in model.named_parameters()
+    }
 
 
 @pytest.mark.parametrize("wrong", [{}, {"hidden_size": "large"}, {"hidden_size": 0}, {"hidden_size": True}])
@@ -97,36 +110,6 @@ def test_an_unknown_optimiser_is_refused():
         estimate_memory({"w": (4, 4)}, optimizers=["sgd"])
 
 
-class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of the tensors that are alive among those made within it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.live = self.peak = 0
-        self._seen: set[int] = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        given = {one.untyped_storage()._cdata for one in tree_flatten((args, kwargs))[0] if isinstance(one, torch.Tensor)}
-        result = func(*args, **(kwargs or {}))
-        for one in tree_flatten(result)[0]:
-            if not isinstance(one, torch.Tensor):
-                continue
-            storage = one.untyped_storage()
-            key = storage._cdata
-            if key in given or key in self._seen:
-                continue
-            self._seen.add(key)
-            size = storage.nbytes()
-            self.live += size
-            self.peak = max(self.peak, self.live)
-            weakref.finalize(storage, self._gone, key, size)
-        return result
-
-    def _gone(self, key: int, size: int) -> None:
-        self._seen.discard(key)
-        self.live -= size
-
-
 @pytest.mark.parametrize("kind", ["dct-adamw", "dct-adamw-ef8", "dct-adamw-ef", "trion"])
 @pytest.mark.parametrize("transform", ["fft", "matmul"])
 def test_temporaries_stay_within_their_bound(kind, transform):
@@ -137,7 +120,9 @@ def test_temporaries_stay_within_their_bound(kind, transform):
     parameters = [nn.Parameter(torch.randn(shape)) for shape in shapes]
     # Trion's coefficients are whole: as large as a share of the weight, in the iteration a few times.
     extra = 6 * 1500 * 64 * 4 if kind == "trion" else 0
-    optimizer = Trion(parameters, **options) if kind == "trion" else DCTAdamW(parameters, 1e-3, error_feedback=bits, **options)
+    optimizer = (
+        Trion(parameters, **options) if kind == "trion" else DCTAdamW(parameters, 1e-3, error_feedback=bits, **options)
+    )
     for _ in range(2):
         for parameter in parameters:
             parameter.grad = torch.randn_like(parameter)

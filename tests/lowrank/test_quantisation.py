@@ -13,7 +13,13 @@ from assay.lowrank.quantisation import dequantise, packed_columns, quantise
 BITS = pytest.mark.parametrize("bits", [8, 4])
 
 
-@given(rows=st.integers(1, 5), columns=st.integers(1, 33), seed=st.integers(0, 999), bits=st.sampled_from([8, 4]), scale=st.sampled_from([1e-6, 1.0, 1e6]))
+@given(
+    rows=st.integers(1, 5),
+    columns=st.integers(1, 33),
+    seed=st.integers(0, 999),
+    bits=st.sampled_from([8, 4]),
+    scale=st.sampled_from([1e-6, 1.0, 1e6]),
+)
 @settings(deadline=None, max_examples=60)
 def test_the_error_is_at_most_half_a_step_and_a_second_time_changes_nothing(rows, columns, seed, bits, scale):
     x = scale * torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))

@@ -29,7 +29,11 @@ def squared_error(A: torch.Tensor, B: torch.Tensor) -> float:
 
 
 @given(
-    rows=st.integers(1, 6), n=st.integers(1, 10), share=st.floats(0.05, 1), seed=st.integers(0, 999), kind=st.sampled_from(["dct2", "dct3", "random"])
+    rows=st.integers(1, 6),
+    n=st.integers(1, 10),
+    share=st.floats(0.05, 1),
+    seed=st.integers(0, 999),
+    kind=st.sampled_from(["dct2", "dct3", "random"]),
 )
 @settings(deadline=None, max_examples=50)
 def test_no_other_columns_err_less_and_the_error_is_at_most_the_bound(rows, n, share, seed, kind):
@@ -43,7 +47,12 @@ def test_no_other_columns_err_less_and_the_error_is_at_most_the_bound(rows, n, s
     assert error <= (1 - r / n) * whole + 1e-10 * whole
 
 
-@given(seed=st.integers(0, 999), r=st.integers(1, 12), norm=st.sampled_from([1, 2]), factor=st.sampled_from([-3.0, 0.25, 64.0]))
+@given(
+    seed=st.integers(0, 999),
+    r=st.integers(1, 12),
+    norm=st.sampled_from([1, 2]),
+    factor=st.sampled_from([-3.0, 0.25, 64.0]),
+)
 @settings(deadline=None, max_examples=40)
 def test_the_choice_depends_neither_on_the_order_of_rows_nor_on_scale(seed, r, norm, factor):
     A = matrix(7, 12, seed)
@@ -103,7 +112,9 @@ def test_the_rotation_of_moments_is_a_partial_permutation(n, seed, data):
     assert carry.churn.item() == pytest.approx(1 - zeros_and_ones.sum().item() / r)
 
 
-@pytest.mark.parametrize(("rank", "n", "expected"), [(3, 8, 3), (9, 8, 8), (0.25, 8, 2), (0.01, 8, 1), (1.0, 8, 8), (0.3, 5, 2), (0.1, 5, 1)])
+@pytest.mark.parametrize(
+    ("rank", "n", "expected"), [(3, 8, 3), (9, 8, 8), (0.25, 8, 2), (0.01, 8, 1), (1.0, 8, 8), (0.3, 5, 2), (0.1, 5, 1)]
+)
 def test_a_rank_is_a_number_or_a_share(rank, n, expected):
     assert resolve_rank(rank, n) == expected
 
@@ -115,14 +126,29 @@ def test_a_wrong_rank_is_refused(rank):
 
 
 def test_sides():
-    assert [projects_right(side, 4, 3) for side in ("auto", "right", "left", "smaller", "larger")] == [True, True, False, True, False]
-    assert [projects_right(side, 3, 4) for side in ("auto", "right", "left", "smaller", "larger")] == [False, True, False, False, True]
+    assert [projects_right(side, 4, 3) for side in ("auto", "right", "left", "smaller", "larger")] == [
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert [projects_right(side, 3, 4) for side in ("auto", "right", "left", "smaller", "larger")] == [
+        False,
+        True,
+        False,
+        False,
+        True,
+    ]
     assert projects_right("auto", 3, 3)
     with pytest.raises(InputError, match="side is 'top'"):
         projects_right("top", 3, 3)
 
 
-@pytest.mark.parametrize("wrong", [{"A": torch.zeros(3)}, {"A": torch.zeros(3, 3, dtype=torch.int64)}, {"norm": 3}, {"basis": make_basis("dct2", 5)}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"A": torch.zeros(3)}, {"A": torch.zeros(3, 3, dtype=torch.int64)}, {"norm": 3}, {"basis": make_basis("dct2", 5)}],
+)
 def test_wrong_arguments_are_refused(wrong):
     with pytest.raises(InputError):
         select_columns(**{"A": torch.zeros(3, 4), "r": 2, **wrong})

@@ -24,7 +24,12 @@ def test_the_matrix_is_scipys_and_orthonormal(n):
     assert np.abs(D @ D.T - np.eye(n)).max() < 1e-12
 
 
-@given(n=st.integers(1, 70), rows=st.integers(0, 3), seed=st.integers(0, 99), dtype=st.sampled_from([torch.float32, torch.float64]))
+@given(
+    n=st.integers(1, 70),
+    rows=st.integers(0, 3),
+    seed=st.integers(0, 99),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+)
 @settings(deadline=None, max_examples=60)
 def test_the_fast_transforms_are_scipys_for_every_length(n, rows, seed, dtype):
     x = torch.randn(rows, 2, n, dtype=dtype, generator=torch.Generator().manual_seed(seed))
@@ -58,7 +63,9 @@ def test_gradients_flow_through_both():
     assert torch.autograd.gradcheck(idct, (x,))
 
 
-@pytest.mark.parametrize("wrong", [torch.arange(3), torch.tensor(1.0), torch.zeros(3, 0), torch.zeros(2, dtype=torch.complex64)])
+@pytest.mark.parametrize(
+    "wrong", [torch.arange(3), torch.tensor(1.0), torch.zeros(3, 0), torch.zeros(2, dtype=torch.complex64)]
+)
 def test_what_is_no_row_of_real_numbers_is_refused(wrong):
     with pytest.raises(InputError, match="the tensor has"):
         dct(wrong)

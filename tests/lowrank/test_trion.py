@@ -41,7 +41,10 @@ def test_a_singular_value_of_one_goes_where_the_polynomials_say(coefficients, va
 def test_every_singular_value_follows_the_scalar_map_and_the_vectors_stay(shape, seed, coefficients, impl, steps):
     X = matrix(*shape, seed)
     U, S, Vh = torch.linalg.svd(X, full_matrices=False)
-    mapped = torch.tensor([scalar_map(value / (S.norm().item() + 1e-7), coefficients=coefficients, steps=steps) for value in S.tolist()], dtype=torch.float64)
+    mapped = torch.tensor(
+        [scalar_map(value / (S.norm().item() + 1e-7), coefficients=coefficients, steps=steps) for value in S.tolist()],
+        dtype=torch.float64,
+    )
     expected = (U * mapped) @ Vh
     assert (newton_schulz(X, steps=steps, coefficients=coefficients, impl=impl) - expected).abs().max() < 1e-8
 
@@ -94,7 +97,20 @@ def test_with_all_columns_it_is_muon_with_the_momentum_inside(shape):
         assert (parameter - W).abs().max() < 1e-6
 
 
-@pytest.mark.parametrize("options", [{}, {"basis": "dct3"}, {"basis": "hadamard"}, {"norm": 1}, {"scale": "kimi"}, {"scale": "dion"}, {"scale": "none"}, {"ns_coefficients": "tuned", "ns_steps": 6}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"basis": "dct3"},
+        {"basis": "hadamard"},
+        {"norm": 1},
+        {"scale": "kimi"},
+        {"scale": "dion"},
+        {"scale": "none"},
+        {"ns_coefficients": "tuned", "ns_steps": 6},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("impl", ["gram", "plain"])
 def test_the_optimiser_does_what_the_algorithm_says(options, impl):
     W, M, lr, mu, r = matrix(12, 8, 0), torch.zeros(12, 8, dtype=torch.float64), 0.05, 0.9, 3
@@ -113,7 +129,9 @@ def test_the_optimiser_does_what_the_algorithm_says(options, impl):
         B_i = B[:, select_columns(T, r, basis=kind, norm=norm)[0].long()]
         b = T @ B_i
         M = mu * T + (1 - mu) * (T - b @ B_i.mT)
-        o = newton_schulz(b, impl="plain", coefficients=options.get("ns_coefficients", "keller"), steps=options.get("ns_steps", 5))
+        o = newton_schulz(
+            b, impl="plain", coefficients=options.get("ns_coefficients", "keller"), steps=options.get("ns_steps", 5)
+        )
         W = (1 - lr * 0.1) * W - lr * update_scale(options["scale"], 12, 8) * o @ B_i.mT
         assert (right - W).abs().max() < 1e-8
         if options["scale"] == "none":
@@ -127,7 +145,11 @@ def test_scales():
 
 
 def test_what_is_not_projected_has_its_own_rate_and_follows_schedulers():
-    bias, weight, alone = (nn.Parameter(torch.zeros(4, dtype=torch.float64)), nn.Parameter(torch.zeros(4, 4)), nn.Parameter(torch.zeros(3)))
+    bias, weight, alone = (
+        nn.Parameter(torch.zeros(4, dtype=torch.float64)),
+        nn.Parameter(torch.zeros(4, 4)),
+        nn.Parameter(torch.zeros(3)),
+    )
     optimizer = Trion([{"params": [bias, weight]}, {"params": [alone], "low_rank": False}], lr=0.02)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 if step == 0 else 0.5)
     for expected in (3e-4, 4.5e-4):
@@ -141,7 +163,14 @@ def test_what_is_not_projected_has_its_own_rate_and_follows_schedulers():
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [({"momentum": 1.0}, "momentum is 1.0"), ({"scale": "big"}, "scale is 'big'"), ({"ns_steps": 0}, "ns_steps is 0"), ({"ns_coefficients": "x"}, "ns_coefficients is 'x'"), ({"ns_impl": "x"}, "ns_impl is 'x'"), ({"rank": -1}, "rank is -1")],
+    [
+        ({"momentum": 1.0}, "momentum is 1.0"),
+        ({"scale": "big"}, "scale is 'big'"),
+        ({"ns_steps": 0}, "ns_steps is 0"),
+        ({"ns_coefficients": "x"}, "ns_coefficients is 'x'"),
+        ({"ns_impl": "x"}, "ns_impl is 'x'"),
+        ({"rank": -1}, "rank is -1"),
+    ],
 )
 def test_wrong_settings_of_the_optimiser_are_refused(options, said):
     with pytest.raises(InputError, match=said):

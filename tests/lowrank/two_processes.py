@@ -99,6 +99,7 @@ def fsdp(part: slice) -> None:
 def ddp(part: slice) -> None:
     for name, kind in (("adamw", DCTAdamW), ("trion", Trion)):
         for mode in (None, "zero1"):
+
             def make(p, kind=kind, mode=mode):
                 return kind(p, 1e-2, rank=3, shard_update=mode)
 

@@ -194,7 +194,9 @@ class DCTAdamW(LowRankOptimizer):
         stack.store("index", index)
         return index, self._blocks(group, stack, basis, index, carry, bias, lr, ready)
 
-    def _select(self, group: dict[str, Any], stack: Stack, basis: Basis) -> tuple[Tensor, dict[int, tuple[Tensor, Tensor]]]:
+    def _select(
+        self, group: dict[str, Any], stack: Stack, basis: Basis
+    ) -> tuple[Tensor, dict[int, tuple[Tensor, Tensor]]]:
         """Choose columns by all rows; what was computed for a single block is kept for the update."""
         power, ready = None, {}
         for place, rows in enumerate(stack.blocks):

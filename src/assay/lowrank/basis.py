@@ -245,7 +245,9 @@ def choose_transform(transform: Transform, n: int, *, device: torch.device) -> s
     return "fft" if n >= CROSSOVER.get(device.type, CROSSOVER["cuda"]) else "matmul"
 
 
-def measure_transform(rows: int, n: int, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> str:
+def measure_transform(
+    rows: int, n: int, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+) -> str:
     """Time both ways on random rows of the given size, and name the faster one.
 
     Parameters
@@ -308,7 +310,9 @@ def require_orthogonal(matrix: Tensor) -> None:
     whole = matrix.detach().double()
     error = (whole.mT @ whole - torch.eye(len(whole), dtype=torch.float64, device=whole.device)).abs().max().item()
     if not error <= ORTHOGONAL_TO:
-        raise InputError(f"the basis is not orthogonal: max |BᵀB - I| is {error:.3g}", expected=f"at most {ORTHOGONAL_TO}")
+        raise InputError(
+            f"the basis is not orthogonal: max |BᵀB - I| is {error:.3g}", expected=f"at most {ORTHOGONAL_TO}"
+        )
 
 
 def _hadamard(n: int) -> Tensor:

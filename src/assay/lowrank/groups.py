@@ -16,6 +16,8 @@ __all__ = ["GroupTable", "low_rank_param_groups"]
 
 EXCLUDE = r"(embed|lm_head|norm)"
 HEAD = re.compile(r"(lm_head|embed_out|output_projection|classifier|(^|\.)head)(\.|$)")
+BLOCK = re.compile(r"\.\d+\.")
+"""Parameters of numbered blocks aren't heads, whatever their size."""
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
@@ -94,7 +96,9 @@ def low_rank_param_groups(
     try:
         wanted, unwanted = re.compile(include), re.compile(exclude)
     except re.error as error:
-        raise InputError(f"include is {include!r}, exclude is {exclude!r}: {error}", expected="regular expressions") from None
+        raise InputError(
+            f"include is {include!r}, exclude is {exclude!r}: {error}", expected="regular expressions"
+        ) from None
     embeddings, linear = _owners(model, convolutions)
     sizes = {module.num_embeddings for module in model.modules() if isinstance(module, nn.Embedding)}
     low: list[tuple[str, Tensor]] = []
@@ -116,7 +120,8 @@ def low_rank_param_groups(
             why = f"doesn't match {include}"
         (rest if why else low).append((name, parameter))
         rows.append((name, tuple(parameter.shape), "AdamW" if why else "low rank", why))
-        if not why and (HEAD.search(name) or parameter.shape[0] in sizes):
+        whole_vocabulary = parameter.shape[0] in sizes and BLOCK.search(name) is None
+        if not why and (HEAD.search(name) or whole_vocabulary):
             warnings.warn(f"{name} looks like a head and is projected; exclude it unless you mean it", stacklevel=2)
     if not low:
         warnings.warn("no parameter is projected: nothing matches include, or everything matches exclude", stacklevel=2)

@@ -34,9 +34,21 @@ app = App(
 STREAM = "-"
 TextSource: TypeAlias = Annotated[str, Parameter(allow_leading_hyphen=True)]
 OutFolder: TypeAlias = Annotated[Path, Parameter(alias="-o")]
+OutFile: TypeAlias = Annotated[Path | None, Parameter(alias="-o", allow_leading_hyphen=True)]
 Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 Optimizer: TypeAlias = Literal[
-    "dct-adamw", "trion", "dct-galore", "dct-frugal", "dct-fira", "dion", "ldadamw", "galore", "frugal", "fira", "muon", "adamw"
+    "dct-adamw",
+    "trion",
+    "dct-galore",
+    "dct-frugal",
+    "dct-fira",
+    "dion",
+    "ldadamw",
+    "galore",
+    "frugal",
+    "fira",
+    "muon",
+    "adamw",
 ]
 BasisName: TypeAlias = Literal["dct2", "dct3", "hadamard", "random", "identity"]
 CHECKPOINT = "checkpoint.safetensors"
@@ -291,9 +303,11 @@ def probe(
     /,
     *,
     model: Annotated[str | None, Parameter(alias="-m")] = None,
-    out: Annotated[Path | None, Parameter(alias="-o")] = None,
+    out: OutFile = None,
     rank: Annotated[tuple[str, ...], Parameter(alias="-r", negative="")] = ("0.0625", "0.25", "0.5"),
-    basis: Annotated[tuple[Literal["dct2", "dct3", "hadamard", "random", "identity", "svd"], ...], Parameter(negative="")] = (
+    basis: Annotated[
+        tuple[Literal["dct2", "dct3", "hadamard", "random", "identity", "svd"], ...], Parameter(negative="")
+    ] = (
         "dct2",
         "random",
         "svd",
@@ -364,7 +378,11 @@ def probe(
     place = resolve_device(device)
     texts = read_texts(text, column=reading.column, split=reading.split)
     fresh = model is None
-    language = new_language(width=width, layers=layers, heads=heads, context=context, seed=seed) if fresh else load_language(str(model))
+    language = (
+        new_language(width=width, layers=layers, heads=heads, context=context, seed=seed)
+        if fresh
+        else load_language(str(model))
+    )
     _require_context(language, context)
     corpus = Corpus(texts, language.tokens, context=context, source=name_of(text))
     language.model.to(place)
@@ -389,7 +407,9 @@ def probe(
     }
     lines = [f"{'basis':10} {'rank / n':>9} {'energy kept':>12}"]
     lines += [f"{row['basis']:10} {row['share']:9.4g} {row['energy']:12.4f}" for row in report.means()]
-    lines.append(f"{len(ordered)} of {len(report.ordered)} layers have an ordered axis{': ' + ', '.join(ordered[:4]) if ordered else ''}")
+    lines.append(
+        f"{len(ordered)} of {len(report.ordered)} layers have an ordered axis{': ' + ', '.join(ordered[:4]) if ordered else ''}"
+    )
     if out is not None:
         _write_probe(report, out, reporting)
     _report(summary, lines, reporting=reporting, out=None if out is None else str(out))
@@ -406,7 +426,7 @@ def memory(
     with_basis: Flag = False,
     include: str = "",
     exclude: str = "(embed|lm_head|norm|wte|wpe)",
-    out: Annotated[Path | None, Parameter(alias="-o")] = None,
+    out: OutFile = None,
     reporting: Reporting = AS_USUAL,
 ) -> None:
     """Say what each optimiser would keep for a model, from its shapes alone: no weights are made or loaded.
@@ -466,7 +486,10 @@ def memory(
     summary = {"parameters": parameters, "projected": projected, "dtype": dtype, "rows": rows}
     lines = [f"{parameters:,} parameters, {projected:,} of them projected; optimiser states in {dtype}"]
     lines.append(f"{'optimizer':15} {'rank':>7} {'GiB':>10} {'of AdamW':>9}")
-    lines += [f"{row['optimizer']:15} {row['rank']:7g} {row['bytes'] / 2**30:10.3f} {row['share_of_adamw']:9.1%}" for row in rows]
+    lines += [
+        f"{row['optimizer']:15} {row['rank']:7g} {row['bytes'] / 2**30:10.3f} {row['share_of_adamw']:9.1%}"
+        for row in rows
+    ]
     if out is not None:
         _write_table(rows, out, reporting)
     _report(summary, lines, reporting=reporting, out=None if out is None else str(out))
@@ -495,7 +518,12 @@ def _run(
     from assay.lowrank.training import LEARNING_RATES, live_bytes, make_optimizer, train
 
     _require_counts(steps=plan.steps, batch=plan.batch)
-    for name, value in (("warmup", plan.warmup), ("evaluate_every", plan.evaluate_every), ("save_every", plan.save_every), ("clip", plan.clip)):
+    for name, value in (
+        ("warmup", plan.warmup),
+        ("evaluate_every", plan.evaluate_every),
+        ("save_every", plan.save_every),
+        ("clip", plan.clip),
+    ):
         if not value >= 0:
             raise InputError(f"{name} is {value}", expected="at least 0")
     rank = _rank(optimising.rank)
@@ -509,7 +537,16 @@ def _run(
     corpus = Corpus(texts, language.tokens, context=context, source=name_of(text))
     language.model.to(place)
     lr = LEARNING_RATES[optimising.optimizer] * rate if optimising.lr is None else optimising.lr
-    settings = {**shape, "optimizer": optimising.optimizer, "rank": rank, "lr": lr, "steps": plan.steps, "batch": plan.batch, "context": context, "seed": plan.seed}
+    settings = {
+        **shape,
+        "optimizer": optimising.optimizer,
+        "rank": rank,
+        "lr": lr,
+        "steps": plan.steps,
+        "batch": plan.batch,
+        "context": context,
+        "seed": plan.seed,
+    }
     with _warnings_in_one_line(reporting):
         optimizer = make_optimizer(
             optimising.optimizer,
@@ -525,9 +562,21 @@ def _run(
         if isinstance(optimizer, LowRankOptimizer):
             optimizer.track = optimising.optimizer in ("dct-adamw", "trion")
         out.mkdir(exist_ok=True)
-        with _progress(plan.steps, reporting) as watch, _stop_that_says(f"stopped; {out / CHECKPOINT} holds the last step, and the same command with --resume goes on"):
+        with (
+            _progress(plan.steps, reporting) as watch,
+            _stop_that_says(
+                f"stopped; {out / CHECKPOINT} holds the last step, and the same command with --resume goes on"
+            ),
+        ):
             history = train(
-                language.model, optimizer, corpus, plan, checkpoint=out / CHECKPOINT, settings=settings, resume=resume, watch=watch
+                language.model,
+                optimizer,
+                corpus,
+                plan,
+                checkpoint=out / CHECKPOINT,
+                settings=settings,
+                resume=resume,
+                watch=watch,
             )
     with _naming(str(out)):
         save_language(language, out)
@@ -557,7 +606,9 @@ def _run(
         f"optimiser    {summary['optimizer_ms']:.2f} ms a step (median)",
     ]
     if last.get("energy_kept") is not None:
-        lines.append(f"projection   keeps {last['energy_kept']:.1%} of the energy; {last['index_churn']:.1%} of the columns are new in a step")
+        lines.append(
+            f"projection   keeps {last['energy_kept']:.1%} of the energy; {last['index_churn']:.1%} of the columns are new in a step"
+        )
     _report(summary, lines, reporting=reporting, out=str(out))
 
 
@@ -696,14 +747,24 @@ def _shapes_of(source: str) -> dict[str, tuple[int, ...]]:
         return shapes
     path = Path(source)
     if source == STREAM or path.exists():
-        file = source if source == STREAM else existing_file(path / "config.json" if path.is_dir() else path, suffixes=(".json",))
+        file = (
+            source
+            if source == STREAM
+            else existing_file(path / "config.json" if path.is_dir() else path, suffixes=(".json",))
+        )
         try:
             config = json.loads("\n".join(read_lines(file)))
         except json.JSONDecodeError as error:
-            raise InputError(f"is not JSON: {error.msg}", file=file, row=error.lineno, expected="a model's configuration") from error
+            raise InputError(
+                f"is not JSON: {error.msg}", file=file, row=error.lineno, expected="a model's configuration"
+            ) from error
         if not isinstance(config, dict):
             raise InputError("is no configuration", file=file, expected="a JSON object with hidden_size and so on")
-        if "hidden_size" in config and "intermediate_size" in config and config.get("model_type", "llama") in LIKE_LLAMA:
+        if (
+            "hidden_size" in config
+            and "intermediate_size" in config
+            and config.get("model_type", "llama") in LIKE_LLAMA
+        ):
             with _naming(source):
                 return read_shapes(config)
         if "model_type" not in config:
@@ -712,7 +773,11 @@ def _shapes_of(source: str) -> dict[str, tuple[int, ...]]:
         return _shapes_by_transformers(config, source)
     if re.fullmatch(r"[\w.-]+/[\w.-]+", source):
         return _shapes_by_transformers(None, source)
-    raise InputError("no such file", file=source, expected="a config.json, a model's folder, owner/name of the hub, or shapes such as 4096x4096x32")
+    raise InputError(
+        "no such file",
+        file=source,
+        expected="a config.json, a model's folder, owner/name of the hub, or shapes such as 4096x4096x32",
+    )
 
 
 LIKE_LLAMA = ("llama", "mistral", "qwen2")
@@ -721,6 +786,7 @@ LIKE_LLAMA = ("llama", "mistral", "qwen2")
 
 def _shapes_by_transformers(config: Mapping[str, Any] | None, source: str) -> dict[str, tuple[int, ...]]:
     from assay.core.errors import MissingPackageError
+    from assay.lowrank.models import quiet_transformers
 
     try:
         import torch
@@ -728,15 +794,17 @@ def _shapes_by_transformers(config: Mapping[str, Any] | None, source: str) -> di
     except ImportError as error:
         raise MissingPackageError("transformers", what=f"the architecture of {source}", extra="lowrank") from error
     try:
-        if config is None:
-            known = AutoConfig.from_pretrained(source)
-        else:
-            known = AutoConfig.for_model(**dict(config))
-        with torch.device("meta"):
+        with quiet_transformers():
+            known = AutoConfig.from_pretrained(source) if config is None else AutoConfig.for_model(**dict(config))
+        with torch.device("meta"), quiet_transformers():
             model = AutoModelForCausalLM.from_config(known)
     except Exception as error:  # transformers raises errors of many kinds for a configuration that it can't read
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(f"is no model that transformers knows: {reason}", file=source, expected="the config.json of a causal language model") from error
+        raise InputError(
+            f"is no model that transformers knows: {reason}",
+            file=source,
+            expected="the config.json of a causal language model",
+        ) from error
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 
@@ -775,7 +843,9 @@ def _naming(source: str) -> Iterator[None]:
     except InputError as error:
         if error.file is not None:
             raise
-        raise InputError(error.message, file=source, row=error.row, column=error.column, expected=error.expected) from error
+        raise InputError(
+            error.message, file=source, row=error.row, column=error.column, expected=error.expected
+        ) from error
 
 
 @contextmanager

@@ -184,7 +184,9 @@ def estimate_memory(
     shapes = _shapes(model_or_shapes)
     low = {name for name, shape in shapes.items() if _is_projected(name, shape, include, exclude)}
     whole = sum(state_bytes("adamw", shape, rank=1.0, itemsize=itemsize) for shape in shapes.values())
-    rest = sum(state_bytes("adamw", shape, rank=1.0, itemsize=itemsize) for name, shape in shapes.items() if name not in low)
+    rest = sum(
+        state_bytes("adamw", shape, rank=1.0, itemsize=itemsize) for name, shape in shapes.items() if name not in low
+    )
     rows = []
     for one in rank:
         for optimizer in optimizers:
@@ -194,7 +196,13 @@ def estimate_memory(
             basis = sum(n * n * itemsize for n in lengths) if uses_basis and not matrix_free else 0
             total = size + basis
             rows.append(
-                {"optimizer": optimizer, "rank": one, "bytes": total, "share_of_adamw": total / whole, "basis_bytes": basis}
+                {
+                    "optimizer": optimizer,
+                    "rank": one,
+                    "bytes": total,
+                    "share_of_adamw": total / whole,
+                    "basis_bytes": basis,
+                }
             )
     return rows
 
@@ -233,6 +241,7 @@ def read_shapes(config: Mapping[str, Any]) -> dict[str, Shape]:
     InputError
         A field is missing or no whole number.
     """
+
     def size(name: str, default: int | None = None) -> int:
         value = config.get(name, default)
         value = default if value is None else value
@@ -240,7 +249,9 @@ def read_shapes(config: Mapping[str, Any]) -> dict[str, Shape]:
             raise InputError(f"the configuration's {name} is {json.dumps(value)}", expected="a whole number from 1 on")
         return value
 
-    d, inner, layers, vocabulary = (size(one) for one in ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size"))
+    d, inner, layers, vocabulary = (
+        size(one) for one in ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")
+    )
     heads = size("num_attention_heads")
     key_heads, head = size("num_key_value_heads", heads), size("head_dim", max(1, d // heads))
     shapes: dict[str, Shape] = {"model.embed_tokens.weight": (vocabulary, d)}

@@ -21,7 +21,15 @@ from assay.core.errors import AssayError, InputError, MissingPackageError
 from assay.core.files import existing_file
 from assay.lowrank.texts import ByteTokens, Tokens
 
-__all__ = ["Language", "LlamaSettings", "SmallLlama", "load_language", "new_language", "save_language"]
+__all__ = [
+    "Language",
+    "LlamaSettings",
+    "SmallLlama",
+    "load_language",
+    "new_language",
+    "quiet_transformers",
+    "save_language",
+]
 
 SMOLLM2 = "smollm2"
 BYTES = "bytes"
@@ -113,7 +121,9 @@ class _Attention(nn.Module):
         self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(d, d, bias=False) for _ in range(4))
 
     def forward(self, x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
-        q, k, v = (one(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for one in (self.q_proj, self.k_proj, self.v_proj))
+        q, k, v = (
+            one(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for one in (self.q_proj, self.k_proj, self.v_proj)
+        )
         mixed = F.scaled_dot_product_attention(_turn(q, turns), _turn(k, turns), v, is_causal=True)
         result: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(-2))
         return result
@@ -189,7 +199,9 @@ def new_language(*, width: int, layers: int, heads: int, context: int, seed: int
     if width % (2 * heads):
         raise InputError(f"width is {width} with {heads} heads", expected=f"a multiple of {2 * heads}")
     # Llama's inner size is 8/3 of the width, here to a multiple of 8.
-    settings = LlamaSettings(width, max(8, round(width * 8 / 3 / 8) * 8), layers, heads, max_position_embeddings=context)
+    settings = LlamaSettings(
+        width, max(8, round(width * 8 / 3 / 8) * 8), layers, heads, max_position_embeddings=context
+    )
     return Language(SmallLlama(settings, seed=seed), ByteTokens())
 
 
@@ -215,7 +227,9 @@ def load_language(name: str) -> Language:
     if name.lower().endswith(".gguf"):
         return _load_gguf(existing_file(path))
     if path.is_file():
-        raise InputError("is a file", file=name, expected="a folder with config.json, a .gguf file, or a hub's identifier")
+        raise InputError(
+            "is a file", file=name, expected="a folder with config.json, a .gguf file, or a hub's identifier"
+        )
     if path.is_dir():
         config = existing_file(path / "config.json")
         try:
@@ -247,7 +261,7 @@ def save_language(language: Language, folder: Path) -> None:
         tensors = {name: value.detach().cpu().contiguous() for name, value in language.model.state_dict().items()}
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         return
-    with _silent():
+    with quiet_transformers():
         language.model.save_pretrained(folder)
         if language.tokenizer is not None:
             language.tokenizer.save_pretrained(folder)
@@ -264,7 +278,9 @@ def _load_own(folder: Path, values: dict[str, Any]) -> Language:
     except (KeyError, TypeError, RuntimeError, SafetensorError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"damaged: {str(error).splitlines()[0]}", file=folder, expected="a model that `assay lowrank train` wrote") from error
+        raise InputError(
+            f"damaged: {str(error).splitlines()[0]}", file=folder, expected="a model that `assay lowrank train` wrote"
+        ) from error
     return Language(model, ByteTokens())
 
 
@@ -285,23 +301,38 @@ def _load_transformers(name: str, **options: Any) -> Language:
     except ImportError as error:
         raise MissingPackageError("transformers", what=f"the model {name}", extra="lowrank") from error
     try:
-        with _silent():
+        with quiet_transformers():
             model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, **options)
             tokenizer = AutoTokenizer.from_pretrained(name, **options)
     except ImportError as error:
-        raise AssayError(f"the model {name} needs a package that isn't installed: {str(error).splitlines()[0]}") from error
+        raise AssayError(
+            f"the model {name} needs a package that isn't installed: {str(error).splitlines()[0]}"
+        ) from error
     except Exception as error:  # transformers raises errors of many kinds for a name that it can't resolve
         lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-        raise InputError(f"can't be loaded: {lines[0]}", file=name, expected="a model's folder, a .gguf file, smollm2, or a hub's identifier") from error
+        raise InputError(
+            f"can't be loaded: {lines[0]}",
+            file=name,
+            expected="a model's folder, a .gguf file, smollm2, or a hub's identifier",
+        ) from error
+    if options.get("gguf_file"):
+        # The weights are ordinary float32 now; what they were read from would keep them from being saved.
+        model.hf_quantizer = None
+        if hasattr(model.config, "quantization_config"):
+            del model.config.quantization_config
     tokens = _Tokenized(tokenizer)
     vocabulary = model.get_input_embeddings().num_embeddings
     if tokens.size > vocabulary:
-        raise InputError(f"the tokenizer has {tokens.size} tokens, the model {vocabulary}", file=name, expected="a tokenizer of this model")
+        raise InputError(
+            f"the tokenizer has {tokens.size} tokens, the model {vocabulary}",
+            file=name,
+            expected="a tokenizer of this model",
+        )
     return Language(model, tokens, tokenizer)
 
 
 @contextlib.contextmanager
-def _silent() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """Keep the progress bars and notes of other packages off the terminal."""
     import logging
 

@@ -242,13 +242,21 @@ class LowRankOptimizer(torch.optim.Optimizer):
         if group["state_dtype"] is not None:
             group["state_dtype"] = str(group["state_dtype"]).removeprefix("torch.")
             if group["state_dtype"] not in STATE_DTYPES:
-                raise InputError(f"state_dtype is {group['state_dtype']}", expected=f"one of: {', '.join(STATE_DTYPES)}")
+                raise InputError(
+                    f"state_dtype is {group['state_dtype']}", expected=f"one of: {', '.join(STATE_DTYPES)}"
+                )
         for parameter, name in zip(group["params"], self._names(group), strict=True):
             if parameter.is_complex():
                 raise InputError(f"{name} is complex", expected="real parameters")
             if parameter.dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
-                raise InputError(f"{name} has dtype {parameter.dtype}", expected="float32, float64, bfloat16 or float16")
-            if group["low_rank"] is not False and group["basis"] == "hadamard" and self._is_low_rank(group, parameter, name):
+                raise InputError(
+                    f"{name} has dtype {parameter.dtype}", expected="float32, float64, bfloat16 or float16"
+                )
+            if (
+                group["low_rank"] is not False
+                and group["basis"] == "hadamard"
+                and self._is_low_rank(group, parameter, name)
+            ):
                 _, columns, right = self._geometry(group, parameter, sharded=sharding_of(parameter, name) is not None)
                 n = columns if right else parameter.shape[0]
                 if n & (n - 1):
@@ -325,7 +333,9 @@ class LowRankOptimizer(torch.optim.Optimizer):
             if parameter.grad is None:
                 continue
             if parameter.grad.is_sparse:
-                raise InputError(f"{name} has a sparse gradient", expected="dense gradients (sparse=False in nn.Embedding)")
+                raise InputError(
+                    f"{name} has a sparse gradient", expected="dense gradients (sparse=False in nn.Embedding)"
+                )
             found.append(self._target(group, parameter, name))
         return found
 
@@ -345,7 +355,9 @@ class LowRankOptimizer(torch.optim.Optimizer):
         rank = resolve_rank(group["rank"], n)
         if isinstance(group["rank"], int) and group["rank"] > n and name not in self._warned:
             self._warned.add(name)
-            warnings.warn(f"rank {group['rank']} is larger than {n}, the projected size of {name}: {n} is used", stacklevel=4)
+            warnings.warn(
+                f"rank {group['rank']} is larger than {n}, the projected size of {name}: {n} is used", stacklevel=4
+            )
         gathered = sharding is not None and not right
         if "master" in state:
             weight = state["master"]
@@ -484,7 +496,16 @@ class LowRankOptimizer(torch.optim.Optimizer):
         for target in targets:
             step = 0.0 if compiling or not ready or "step" not in target.state else target.state["step"].item()
             sharded = target.sharding is not None
-            key = (target.shape, target.right, target.n, target.rank, target.weight.dtype, target.weight.device, step, sharded)
+            key = (
+                target.shape,
+                target.right,
+                target.n,
+                target.rank,
+                target.weight.dtype,
+                target.weight.device,
+                step,
+                sharded,
+            )
             shapes.setdefault(key, []).append(target)
         stacks = []
         for alike in shapes.values():
@@ -515,7 +536,9 @@ class LowRankOptimizer(torch.optim.Optimizer):
                 chosen = group.setdefault("measured", {})
                 size = f"{target.weight.shape[0]} x {target.n}"
                 if size not in chosen:
-                    chosen[size] = measure_transform(target.weight.shape[0], target.n, dtype=target.work, device=target.weight.device)
+                    chosen[size] = measure_transform(
+                        target.weight.shape[0], target.n, dtype=target.work, device=target.weight.device
+                    )
                 transform = chosen[size]
             self._bases[key] = make_basis(
                 group["basis"],
@@ -573,9 +596,7 @@ class LowRankOptimizer(torch.optim.Optimizer):
         for group in self.param_groups:
             for parameter, name in zip(group["params"], self._names(group), strict=True):
                 state = self.state.get(parameter, {})
-                rows[name] = {
-                    key: local(value).nbytes for key, value in state.items() if isinstance(value, Tensor)
-                }
+                rows[name] = {key: local(value).nbytes for key, value in state.items() if isinstance(value, Tensor)}
         return report_of(rows, CATEGORIES, basis=sum(basis.nbytes for basis in self._bases.values()))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -596,7 +617,9 @@ class LowRankOptimizer(torch.optim.Optimizer):
         """
         saved_groups = state_dict.get("param_groups", [])
         if len(saved_groups) != len(self.param_groups):
-            raise InputError(f"the checkpoint has {len(saved_groups)} parameter groups", expected=f"{len(self.param_groups)}")
+            raise InputError(
+                f"the checkpoint has {len(saved_groups)} parameter groups", expected=f"{len(self.param_groups)}"
+            )
         saved_state = dict(state_dict["state"])
         ranks = [group["rank"] for group in self.param_groups]
         for saved, group in zip(saved_groups, self.param_groups, strict=True):
@@ -634,7 +657,9 @@ class LowRankOptimizer(torch.optim.Optimizer):
         if had == rank:
             return saved
         if had < rank:
-            raise InputError(f"the checkpoint has rank {had} for {name}, this optimiser {rank}", expected="at most the saved rank")
+            raise InputError(
+                f"the checkpoint has rank {had} for {name}, this optimiser {rank}", expected="at most the saved rank"
+            )
         largest = saved["exp_avg_sq"].float().sum(dim=0)
         keep = torch.sort(local(largest), descending=True, stable=True).indices[:rank].sort().values
         fewer = {key: saved[key][:, keep] for key in ("exp_avg", "exp_avg_sq")}
@@ -670,5 +695,3 @@ def _is_nonfinite(gradient: Tensor) -> Tensor:
     if gradient.device.type == "cpu" and torch.isfinite(total):
         return torch.zeros((), dtype=torch.bool)
     return ~torch.isfinite(gradient).all()
-
-

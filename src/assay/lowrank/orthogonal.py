@@ -110,7 +110,9 @@ def newton_schulz(
 def _plain(X: Tensor, polynomials: Coefficients) -> Tensor:
     """The iteration on a wide matrix: A = X Xᵀ, X ← a X + (b A + c A²) X."""
     dtype = X.dtype
-    norm = torch.linalg.vector_norm(X, dim=(-2, -1), keepdim=True, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
+    norm = torch.linalg.vector_norm(
+        X, dim=(-2, -1), keepdim=True, dtype=torch.float64 if dtype == torch.float64 else torch.float32
+    )
     X = (X / (norm + NEVER_ZERO)).to(_plain_dtype(X))
     for a, b, c in polynomials:
         A = X @ X.mT

@@ -74,7 +74,10 @@ class ProjectionReport:
             weight = row["rows"] * row["columns"]
             sums[row["basis"], f"{row['share']:.4g}"][0] += weight * row["energy"]
             sums[row["basis"], f"{row['share']:.4g}"][1] += weight
-        return [{"basis": basis, "share": float(share), "energy": total / weight} for (basis, share), (total, weight) in sums.items()]
+        return [
+            {"basis": basis, "share": float(share), "energy": total / weight}
+            for (basis, share), (total, weight) in sums.items()
+        ]
 
     def plot(self) -> Figure:
         """The energy kept by each basis against the share of directions, layers as thin lines."""
@@ -85,7 +88,9 @@ class ProjectionReport:
         for number, basis in enumerate(dict.fromkeys(row["basis"] for row in self.rows)):
             colour = f"C{number % 10}"
             for layer in dict.fromkeys(row["layer"] for row in self.rows):
-                points = sorted((row["share"], row["energy"]) for row in self.rows if (row["basis"], row["layer"]) == (basis, layer))
+                points = sorted(
+                    (row["share"], row["energy"]) for row in self.rows if (row["basis"], row["layer"]) == (basis, layer)
+                )
                 axes.plot(*zip(*points, strict=True), color=colour, alpha=0.15, linewidth=0.7)
             points = sorted((row["share"], row["energy"]) for row in self.means() if row["basis"] == basis)
             axes.plot(*zip(*points, strict=True), color=colour, marker="o", label=basis)
@@ -180,7 +185,9 @@ def probe_projection(
     groups, _ = low_rank_param_groups(model, include=include, exclude=exclude)
     layers = dict(groups[0]["params"]) if groups and groups[0]["low_rank"] else {}
     if not layers:
-        raise InputError("no layer of the model would be projected", expected="linear layers that match include and not exclude")
+        raise InputError(
+            "no layer of the model would be projected", expected="linear layers that match include and not exclude"
+        )
     energies: dict[tuple[str, str, float], list[float]] = defaultdict(list)
     ordered: dict[str, list[tuple[float, float]]] = defaultdict(list)
     used = 0

@@ -91,6 +91,9 @@ class Dion(LowRankOptimizer):
             momentum.add_(target.gradient, alpha=-1 if group["maximize"] else 1)
             left = torch.linalg.qr(momentum.to(target.work) @ right.to(target.work))[0]
             coefficients = momentum.to(target.work).mT @ left
+            if self.track:
+                kept = coefficients.square().sum() / momentum.square().sum()
+                self.statistics[target.name] = {"energy": kept, "churn": torch.zeros(())}
             momentum.sub_(left @ coefficients.mT, alpha=1 - mu)
             right.copy_(coefficients / (coefficients.norm(dim=0, keepdim=True) + NEVER_ZERO))
             if float(group["weight_decay"]) != 0:

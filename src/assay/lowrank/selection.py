@@ -31,7 +31,9 @@ def resolve_rank(rank: float, n: int) -> int:
         `rank` is neither a whole number from 1 on nor a share in (0, 1].
     """
     if isinstance(rank, bool) or not isinstance(rank, int | float):
-        raise InputError(f"rank is {rank!r}", expected="a whole number from 1 on, or a share of the dimension in (0, 1]")
+        raise InputError(
+            f"rank is {rank!r}", expected="a whole number from 1 on, or a share of the dimension in (0, 1]"
+        )
     if isinstance(rank, int):
         if rank < 1:
             raise InputError(f"rank is {rank}", expected="at least 1, or a share of the dimension in (0, 1]")
@@ -125,7 +127,9 @@ def select_columns(
     ([0], True)
     """
     if A.ndim < 2 or not A.is_floating_point():
-        raise InputError(f"A has shape {tuple(A.shape)} and dtype {A.dtype}", expected="a real matrix or a batch of them")
+        raise InputError(
+            f"A has shape {tuple(A.shape)} and dtype {A.dtype}", expected="a real matrix or a batch of them"
+        )
     require_norm(norm)
     n = A.shape[-1]
     if isinstance(basis, str):

@@ -76,7 +76,9 @@ def sharding_of(parameter: Tensor, name: str) -> RowSharding | None:
     if not divided:
         return None
     if len(divided) > 1 or not placements[divided[0]].is_shard(dim=0):
-        raise InputError(f"{name} has the placements {placements}", expected="whole rows over one dimension of the mesh (FSDP2)")
+        raise InputError(
+            f"{name} has the placements {placements}", expected="whole rows over one dimension of the mesh (FSDP2)"
+        )
     dimension = divided[0]
     size, place = mesh.size(dimension), mesh.get_local_rank(dimension)
     rows = parameter.shape[0]

@@ -69,9 +69,15 @@ def read_texts(source: str, *, column: str = "text", split: str = "train") -> li
     if source == STREAM:
         return _with_text([_joined(STREAM)], "standard input")
     if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file() and file.name.lower().endswith((*PLAIN, *LINES, *TABLE)))
+        files = sorted(
+            file for file in path.rglob("*") if file.is_file() and file.name.lower().endswith((*PLAIN, *LINES, *TABLE))
+        )
         if not files:
-            raise InputError("the folder holds no text", file=source, expected=f"files that end in {', '.join((*PLAIN, *LINES, *TABLE))}")
+            raise InputError(
+                "the folder holds no text",
+                file=source,
+                expected=f"files that end in {', '.join((*PLAIN, *LINES, *TABLE))}",
+            )
         return _with_text([text for file in files if file.stat().st_size for text in _read_file(file, column)], source)
     if not path.exists() and source.count("/") == 1 and not path.suffix and not source.startswith("."):
         return _with_text(_read_hub(source, column, split), source)
@@ -102,11 +108,18 @@ def _read_json_lines(file: Path, column: str) -> Iterator[str]:
         try:
             value = json.loads(line)
         except json.JSONDecodeError as error:
-            raise InputError(f"is not JSON: {error.msg}", file=file, row=number, expected="one JSON value a line") from error
+            raise InputError(
+                f"is not JSON: {error.msg}", file=file, row=number, expected="one JSON value a line"
+            ) from error
         text = value.get(column) if isinstance(value, dict) else value
         if not isinstance(text, str):
             fields = ", ".join(value) if isinstance(value, dict) else type(value).__name__
-            raise InputError(f"has no text in '{column}' ({fields})", file=file, row=number, expected="--column with the field that holds the text")
+            raise InputError(
+                f"has no text in '{column}' ({fields})",
+                file=file,
+                row=number,
+                expected="--column with the field that holds the text",
+            )
         yield text
 
 
@@ -139,7 +152,9 @@ def _read_hub(source: str, column: str, split: str) -> list[str]:
         texts: list[str] = []
         for row in rows:
             if column not in row:
-                raise InputError(f"the data set {source} has no field '{column}'", expected=f"--column, one of: {', '.join(row)}")
+                raise InputError(
+                    f"the data set {source} has no field '{column}'", expected=f"--column, one of: {', '.join(row)}"
+                )
             texts.append(str(row[column]))
             if len(texts) == DOCUMENTS:
                 break
@@ -147,7 +162,11 @@ def _read_hub(source: str, column: str, split: str) -> list[str]:
         raise
     except Exception as error:  # the hub's client raises errors of many kinds
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(f"neither a file nor a data set of the hub: {reason}", file=source, expected="a text file, a folder, or owner/name") from error
+        raise InputError(
+            f"neither a file nor a data set of the hub: {reason}",
+            file=source,
+            expected="a text file, a folder, or owner/name",
+        ) from error
     return texts
 
 
@@ -189,7 +208,11 @@ class Corpus:
         numbers = torch.cat([torch.tensor(list(tokens.encode(text)), dtype=torch.int64) for text in texts])
         held = max(context + 1, int(len(numbers) * HELD_OUT))
         if len(numbers) < held + context + 1:
-            raise InputError(f"has {len(numbers)} tokens", file=source, expected=f"at least {2 * (context + 1)} for a context of {context}")
+            raise InputError(
+                f"has {len(numbers)} tokens",
+                file=source,
+                expected=f"at least {2 * (context + 1)} for a context of {context}",
+            )
         self.train, self.held_out = numbers[:-held], numbers[-held:]
         self.context = context
 
@@ -209,5 +232,3 @@ class Corpus:
 def name_of(source: str) -> str:
     """A source in words."""
     return "standard input" if source == STREAM else os.fspath(source)
-
-

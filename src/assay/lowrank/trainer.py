@@ -117,7 +117,9 @@ def projection_callback() -> Any:
                 self.optimizer = found
                 found.track = True
 
-        def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        def on_log(
+            self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any
+        ) -> None:
             if self.optimizer is None or logs is None:
                 return
             found = {**self.optimizer.mean_statistics(), "optimizer_state_bytes": self.optimizer.memory_report().total}

@@ -26,7 +26,17 @@ from assay.lowrank.trainer import OPTIMIZER_CLASSES
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["LEARNING_RATES", "OPTIMIZER_NAMES", "MuonAdamW", "Plan", "live_bytes", "loss_figure", "make_optimizer", "train", "validation_loss"]
+__all__ = [
+    "LEARNING_RATES",
+    "OPTIMIZER_NAMES",
+    "MuonAdamW",
+    "Plan",
+    "live_bytes",
+    "loss_figure",
+    "make_optimizer",
+    "train",
+    "validation_loss",
+]
 
 LEARNING_RATES = {
     "adamw": 3e-3,
@@ -72,7 +82,9 @@ class MuonAdamW(torch.optim.Optimizer):
             torch.optim.Muon(low, lr=lr, weight_decay=weight_decay),
             torch.optim.AdamW(rest, lr=adamw_lr, betas=(0.9, 0.95), weight_decay=weight_decay),
         ]
-        super().__init__([parameter for part in self.parts for group in part.param_groups for parameter in group["params"]], {})
+        super().__init__(
+            [parameter for part in self.parts for group in part.param_groups for parameter in group["params"]], {}
+        )
         self.param_groups = [group for part in self.parts for group in part.param_groups]
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -140,7 +152,13 @@ def live_bytes(optimizer: torch.optim.Optimizer) -> int:
     if isinstance(optimizer, LowRankOptimizer):
         return optimizer.memory_report().total
     parts = optimizer.parts if isinstance(optimizer, MuonAdamW) else [optimizer]
-    return sum(value.nbytes for part in parts for state in part.state.values() for value in state.values() if isinstance(value, Tensor))
+    return sum(
+        value.nbytes
+        for part in parts
+        for state in part.state.values()
+        for value in state.values()
+        if isinstance(value, Tensor)
+    )
 
 
 @dataclass(frozen=True)
@@ -293,7 +311,11 @@ def validation_loss(model: nn.Module, rows: Tensor, *, batch: int = 16) -> float
 
 
 def _save_checkpoint(
-    file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, history: list[dict[str, Any]], settings: Mapping[str, Any]
+    file: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    history: list[dict[str, Any]],
+    settings: Mapping[str, Any],
 ) -> None:
     """Everything in one file, so that it is whole or absent."""
     from safetensors.torch import save_file
@@ -309,7 +331,11 @@ def _save_checkpoint(
         "settings": json.dumps(dict(settings), sort_keys=True),
     }
     with atomic_path(file, force=True) as temporary:
-        save_file({name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}, temporary, metadata=metadata)
+        save_file(
+            {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()},
+            temporary,
+            metadata=metadata,
+        )
 
 
 def _load_checkpoint(
@@ -322,13 +348,19 @@ def _load_checkpoint(
             metadata = stored.metadata() or {}
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise InputError(f"can't be read: {str(error).splitlines()[0]}", file=file, expected="a checkpoint of a stopped run") from error
+        raise InputError(
+            f"can't be read: {str(error).splitlines()[0]}", file=file, expected="a checkpoint of a stopped run"
+        ) from error
     if not metadata.get("format", "").startswith("assay.lowrank training"):
         raise InputError("is another kind of file", file=file, expected="a checkpoint of a stopped run")
     had = json.loads(metadata["settings"])
     for name, value in settings.items():
         if had.get(name) != value:
-            raise InputError(f"was made with {name} {had.get(name)}, not {value}", file=file, expected="the same settings, or --force to begin anew")
+            raise InputError(
+                f"was made with {name} {had.get(name)}, not {value}",
+                file=file,
+                expected="the same settings, or --force to begin anew",
+            )
     own = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
     model.load_state_dict(own, strict=False)
     state: dict[int, dict[str, Tensor]] = {}
@@ -362,7 +394,9 @@ def loss_figure(history: list[dict[str, Any]], *, title: str) -> Figure:
 
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
-    axes.plot([entry["step"] for entry in history], [entry["loss"] for entry in history], linewidth=0.9, label="training")
+    axes.plot(
+        [entry["step"] for entry in history], [entry["loss"] for entry in history], linewidth=0.9, label="training"
+    )
     held = [(entry["step"], entry["validation_loss"]) for entry in history if "validation_loss" in entry]
     if held:
         axes.plot(*zip(*held, strict=True), marker="o", markersize=4, label="held out")
