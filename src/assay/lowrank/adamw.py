@@ -181,7 +181,8 @@ class DCTAdamW(LowRankOptimizer):
         refresh: bool | Tensor = group["update_gap"] == 1
         if not refresh:
             refresh = (t == 1) | (t % group["update_gap"] == 0)
-        index, ready = old, {}
+        index = old
+        ready: dict[int, tuple[Tensor, Tensor]] = {}
         if compiling or refresh:
             index, ready = self._select(group, stack, basis)
             if compiling and isinstance(refresh, Tensor):
@@ -277,7 +278,7 @@ class DCTAdamW(LowRankOptimizer):
             t = t.view(-1, 1, 1)
         correct = (1 - beta1**t, 1 - beta2**t)
         if torch.is_tensor(t):
-            return tuple(one.to(stack.first.work) for one in correct)  # type: ignore[return-value]
+            return correct[0].to(stack.first.work), correct[1].to(stack.first.work)
         return correct
 
     def _track(self, group: dict[str, Any], stack: Stack, basis: Basis, index: Tensor, old: Tensor) -> None:

@@ -266,8 +266,9 @@ def measure_transform(
     sample = torch.randn(1, rows, n, dtype=working_dtype(dtype), device=device)
     index = torch.arange(max(1, n // 4), device=device).unsqueeze(0)
     seconds = {}
-    for way in ("fft", "matmul"):
-        basis = make_basis("dct2", n, transform=way, dtype=dtype, device=device)  # type: ignore[arg-type]
+    ways: tuple[Transform, ...] = ("fft", "matmul")
+    for way in ways:
+        basis = make_basis("dct2", n, transform=way, dtype=dtype, device=device)
         timings = []
         for _ in range(4):
             _synchronise(device)
@@ -294,7 +295,8 @@ def _columns(kind: str, n: int, user: Tensor | Mapping[int, Tensor] | None) -> T
         return _hadamard(n)
     if kind == "random":
         generator = torch.Generator().manual_seed(RANDOM_SEED)
-        return torch.linalg.qr(torch.randn(n, n, dtype=torch.float64, generator=generator))[0]
+        rotation: Tensor = torch.linalg.qr(torch.randn(n, n, dtype=torch.float64, generator=generator))[0]
+        return rotation
     matrix = user.get(n) if isinstance(user, Mapping) else user
     if matrix is None or tuple(matrix.shape) != (n, n):
         held = "nothing" if matrix is None else f"shape {tuple(matrix.shape)}"

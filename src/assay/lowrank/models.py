@@ -321,7 +321,7 @@ def _load_transformers(name: str, **options: Any) -> Language:
         if hasattr(model.config, "quantization_config"):
             del model.config.quantization_config
     tokens = _Tokenized(tokenizer)
-    vocabulary = model.get_input_embeddings().num_embeddings
+    vocabulary = int(model.get_input_embeddings().num_embeddings)
     if tokens.size > vocabulary:
         raise InputError(
             f"the tokenizer has {tokens.size} tokens, the model {vocabulary}",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -103,7 +103,7 @@ class Target:
         return rows if self.sharding is None or self.gathered else self.sharding.wrap(rows)
 
     def rows_of(self, name: str) -> Tensor:
-        """This process's rows of a state."""
+        """The rows of a state that are here."""
         return local(self.state[name])
 
 
@@ -348,7 +348,7 @@ class LowRankOptimizer(torch.optim.Optimizer):
         gradient, weight = parameter.grad, parameter
         assert gradient is not None
         if not low_rank:
-            weight = state["master"] if "master" in state else weight
+            weight = state.get("master", weight)
             return Target(parameter, name, state, local(weight.detach()), local(gradient), False, sharding=sharding)
         rows, columns, right = self._geometry(group, parameter, sharded=sharding is not None)
         n = columns if right else rows
@@ -527,7 +527,7 @@ class LowRankOptimizer(torch.optim.Optimizer):
     def _temporary_bytes(group: Mapping[str, Any]) -> float:
         return float(group["max_temp_mb"]) * 1e6
 
-    def _basis(self, group: Mapping[str, Any], target: Target) -> Basis:
+    def _basis(self, group: dict[str, Any], target: Target) -> Basis:
         transform = group.get("transform", "auto")
         key = (group["basis"], target.n, target.work, target.weight.device, transform, id(group.get("user_basis")))
         if key not in self._bases:

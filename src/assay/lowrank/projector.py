@@ -158,6 +158,7 @@ class SVDProjector:
 
     def down(self, A: Tensor) -> Tensor:
         """``A V``."""
+        assert self.vectors_ is not None
         return A @ self.vectors_
 
     def up(self, a: Tensor) -> Tensor:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from assay.core.errors import InputError, MissingPackageError
 from assay.lowrank.adamw import DCTAdamW
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OPTIMIZER_CLASSES", "projection_callback", "trainer_optimizer"]
 
-OPTIMIZER_CLASSES: dict[str, type[LowRankOptimizer]] = {
+OPTIMIZER_CLASSES: dict[str, Callable[..., LowRankOptimizer]] = {
     "dct-adamw": DCTAdamW,
     "trion": Trion,
     "dct-galore": DCTGaLoreAdamW,
@@ -105,7 +104,7 @@ def projection_callback() -> Any:
     except ImportError as error:
         raise MissingPackageError("transformers", what="a callback of its Trainer", extra="lowrank") from error
 
-    class ProjectionCallback(TrainerCallback):  # type: ignore[misc]
+    class ProjectionCallback(TrainerCallback):
         def __init__(self) -> None:
             self.optimizer: LowRankOptimizer | None = None
 

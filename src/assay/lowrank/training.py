@@ -305,7 +305,7 @@ def _one_step(model: nn.Module, optimizer: torch.optim.Optimizer, rows: Tensor, 
 def validation_loss(model: nn.Module, rows: Tensor, *, batch: int = 16) -> float:
     """The mean loss of held-out rows, in nats a token."""
     model.eval()
-    total = sum(model(input_ids=part, labels=part).loss.item() * len(part) for part in rows.split(batch))
+    total = sum(model(input_ids=part, labels=part).loss.item() * len(part) for part in torch.split(rows, batch))
     model.train()
     return float(total / len(rows))
 

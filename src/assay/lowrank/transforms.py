@@ -91,14 +91,15 @@ class CosineTransform:
 
     def forward(self, x: Tensor) -> Tensor:
         """The coefficients of rows in order, shape (..., n) to (..., n)."""
-        turned = self.packed(x).unflatten(-1, (-1, 2))
+        packed = self.packed(x)
+        turned = packed.view(*packed.shape[:-1], self.n // 2 + 1, 2)
         return torch.cat([turned[..., 0], -turned[..., 1 : (self.n + 1) // 2, 1].flip(-1)], dim=-1)
 
     def rows_of_packed(self, packed: Tensor) -> Tensor:
         """The rows that have these packed coefficients; the inverse of `packed`."""
         if packed.numel() == 0:
             return packed.new_empty(*packed.shape[:-1], self.n)
-        turned = torch.view_as_complex(packed.unflatten(-1, (-1, 2)))
+        turned = torch.view_as_complex(packed.reshape(*packed.shape[:-1], self.n // 2 + 1, 2))
         permuted = torch.fft.irfft(turned * self.backward_turn, n=self.n)
         rows = torch.empty_like(permuted)
         middle = (self.n + 1) // 2

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from assay.core.errors import InputError
 from assay.core.study import Trial
 from assay.lowrank.allocation import LiveBytes
-from assay.lowrank.basis import make_basis
+from assay.lowrank.basis import Transform, make_basis
 from assay.lowrank.groups import low_rank_param_groups
 from assay.lowrank.memory import state_bytes
 from assay.lowrank.models import LlamaSettings, SmallLlama
@@ -266,7 +266,8 @@ def _transform(trial: Trial) -> Measurements:
     for n in trial.case_settings["sizes"]:
         rows = min(n, trial.case_settings["rows"])
         A = torch.randn(1, rows, n, generator=_generator(trial, f"rows {n}"))
-        bases = {way: make_basis("dct2", n, transform=way) for way in ("fft", "matmul")}  # type: ignore[arg-type]
+        ways: tuple[Transform, ...] = ("fft", "matmul")
+        bases = {way: make_basis("dct2", n, transform=way) for way in ways}
         times: dict[str, list[float]] = {"fft": [], "matmul": []}
         for _ in range(trial.case_settings["steps"] + 1):
             for way, basis in bases.items():

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from assay.core.errors import InputError
 from assay.lowrank.basis import Transform
-from assay.lowrank.orthogonal import Implementation, coefficients_of, newton_schulz
 from assay.lowrank.optimizer import Directions, LowRankOptimizer, Stack, Target
+from assay.lowrank.orthogonal import Implementation, coefficients_of, newton_schulz
 from assay.lowrank.selection import Carry, Side, largest_columns
 
 __all__ = ["Trion", "update_scale"]

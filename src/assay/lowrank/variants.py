@@ -92,7 +92,9 @@ class _ProjectedAdamW(LowRankOptimizer):
         mean.mul_(beta1).add_(low, alpha=1 - beta1)
         square.mul_(beta2).add_(low.square(), alpha=1 - beta2)
         bias1, bias2 = 1 - beta1**age, 1 - beta2**age
-        return (mean.to(low.dtype) / bias1).div_((square.to(low.dtype) / bias2).sqrt_().add_(group["eps"]))
+        root = (square.to(low.dtype) / bias2).sqrt_().add_(group["eps"])
+        direction: Tensor = (mean.to(low.dtype) / bias1).div_(root)
+        return direction
 
     def _age(self, group: dict[str, Any], step: int) -> int:
         """The steps since the moments began."""
@@ -313,4 +315,5 @@ class DCTFiraAdamW(_ProjectedAdamW):
             residual.mul_(GROWTH * before / norm)
             norm = GROWTH * before
         target.state["residual_norm"].fill_(norm)
-        return residual.add_(projector.up(direction)).mul_(group["alpha"])
+        update: Tensor = residual.add_(projector.up(direction)).mul_(group["alpha"])
+        return update
