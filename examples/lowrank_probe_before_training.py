@@ -1,7 +1,7 @@
 """Ask before the run what low rank would keep of your model's gradients, and what it would save.
 
-Two layers are compared: one whose inputs are exchangeable features, and one that reads a signal, whose neighbouring inputs
-are alike. Only along the second do cosines do better than random directions.
+Two layers are compared: one whose inputs are exchangeable features, and one that reads a signal, whose neighbouring
+inputs are alike. Only along the second do cosines do better than random directions.
 """
 
 from __future__ import annotations

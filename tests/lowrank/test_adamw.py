@@ -415,9 +415,11 @@ def test_a_basis_of_ones_own_by_size():
 RESUME = """
 import sys, torch
 from assay.lowrank import DCTAdamW, Trion, DCTFiraAdamW, LDAdamW, Dion
-kinds = {"dct": lambda p: DCTAdamW(p, 1e-2, rank=3, error_feedback=8, age_correction=True, update_gap=2, weight_decay=0.1),
+kinds = {"dct": lambda p: DCTAdamW(p, 1e-2, rank=3, error_feedback=8, age_correction=True, update_gap=2,
+weight_decay=0.1),
          "fp": lambda p: DCTAdamW(p, 1e-2, rank=3, error_feedback="fp"), "trion": lambda p: Trion(p, rank=3),
-         "fira": lambda p: DCTFiraAdamW(p, 1e-2, rank=3, update_gap=3), "ld": lambda p: LDAdamW(p, 1e-2, rank=3), "dion": lambda p: Dion(p, rank=3)}
+         "fira": lambda p: DCTFiraAdamW(p, 1e-2, rank=3, update_gap=3), "ld": lambda p: LDAdamW(p, 1e-2, rank=3),
+         "dion": lambda p: Dion(p, rank=3)}
 def run(optimizer, parameters, steps):
     for step in steps:
         generator = torch.Generator().manual_seed(step)

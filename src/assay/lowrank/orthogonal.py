@@ -1,4 +1,6 @@
-"""The Newton–Schulz iteration, which takes the singular values of a matrix towards 1, plain and through its Gram matrix."""
+"""The Newton–Schulz iteration, which takes the singular values of a matrix towards 1, plain and through its Gram
+matrix.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""How much of a model's gradients a few directions keep, before any training: the share of energy by layer, basis and rank."""
+"""How much of a model's gradients a few directions keep, before any training: the share of energy by layer, basis and
+rank.
+"""
 
 from __future__ import annotations
 

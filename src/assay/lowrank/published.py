@@ -1,7 +1,8 @@
 """The error feedback's quantisers as the published code has them, for comparison: both lose more than they need to.
 
-The 8-bit one divides a row's range by 15, so that it has the resolution of 4 bits in the memory of 8. The 4-bit one packs
-neighbours into a byte and unpacks first all high halves and then all low ones, so that a row comes back in another order.
+The 8-bit one divides a row's range by 15, so that it has the resolution of 4 bits in the memory of 8. The 4-bit one
+packs neighbours into a byte and unpacks first all high halves and then all low ones, so that a row comes back in
+another order.
 """
 
 from __future__ import annotations

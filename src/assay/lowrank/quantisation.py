@@ -1,8 +1,8 @@
 """Error feedback in few bits: every row is stored as whole numbers between its smallest and largest value.
 
-For a row with range [min, max], ``u = (max - min) / L`` and ``q = floor((x - min) / u + 1/2)``, with L = 255 for 8 bits and
-15 for 4; the restored ``q u + min`` is within u/2. The published code divides by 15 also for 8 bits, and unpacks 4 bits in
-another order than it packs them; both are right here.
+For a row with range [min, max], ``u = (max - min) / L`` and ``q = floor((x - min) / u + 1/2)``, with L = 255 for 8
+bits and 15 for 4; the restored ``q u + min`` is within u/2. The published code divides by 15 also for 8 bits, and
+unpacks 4 bits in another order than it packs them; both are right here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Honest references to compare with: Dion and LDAdamW, written from their papers' equations and public code.
 
-Dion: Ahn, Xu, Abreu, Langford, *Dion: Distributed Orthonormalized Updates* (2025), Algorithm 1. LDAdam: Robert, Safaryan,
-Modoranu, Alistarh, *LDAdam: Adaptive Optimization from Low-Dimensional Gradient Statistics* (ICLR 2025), Algorithm 1.
+Dion: Ahn, Xu, Abreu, Langford, *Dion: Distributed Orthonormalized Updates* (2025), Algorithm 1. LDAdam: Robert,
+Safaryan, Modoranu, Alistarh, *LDAdam: Adaptive Optimization from Low-Dimensional Gradient Statistics* (ICLR 2025),
+Algorithm 1.
 """
 
 from __future__ import annotations

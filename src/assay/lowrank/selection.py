@@ -1,8 +1,8 @@
 """Dynamic column selection: the columns of a basis to which a gradient's rows are most similar, and how states follow.
 
 Paper, Section 3 and Algorithm 1. With the Euclidean norm the choice is the best of all subsets of r columns, and
-``‖A - A B_i B_iᵀ‖² = ‖A‖² - Σ_{j in i} ‖S_j‖² ≤ (1 - r/n) ‖A‖²``, since the r largest of n parts are at least r/n of the
-whole. With the 1-norm the choice is near that, and the bound doesn't follow.
+``‖A - A B_i B_iᵀ‖² = ‖A‖² - Σ_{j in i} ‖S_j‖² ≤ (1 - r/n) ‖A‖²``, since the r largest of n parts are at least r/n of
+the whole. With the 1-norm the choice is near that, and the bound doesn't follow.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What divides a parameter over processes: FSDP2's rows, and ZeRO-1's owners.
 
-Under ``fully_shard`` a parameter is a DTensor whose rows are divided. A right projection transforms every row by itself, so
-only the n powers of the columns are summed over the processes (and one r × r Gram matrix for Trion).
+Under ``fully_shard`` a parameter is a DTensor whose rows are divided. A right projection transforms every row by
+itself, so only the n powers of the columns are summed over the processes (and one r × r Gram matrix for Trion).
 """
 
 from __future__ import annotations

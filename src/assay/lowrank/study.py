@@ -1,7 +1,7 @@
 """What is claimed of Trion and DCT-AdamW, by their paper and by us, and the trials that decide it.
 
-Learning rates were chosen among three on seeds 1000 and 1001; the seeds that decide start at 0. Speed is CPU time of one
-thread on the same gradients.
+Learning rates were chosen among three on seeds 1000 and 1001; the seeds that decide start at 0. Speed is CPU time of
+one thread on the same gradients.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TUNED = {
 }
 """The best of three learning rates of each optimiser, by mean held-out loss on the seeds for tuning."""
 GAP = 40
-"""Steps between choices of directions in GaLore, FIRA and FRUGAL; their 200 would be longer than half of a short run."""
+"""Steps between choices of directions in GaLore, FIRA and FRUGAL; their 200 would be longer than the run."""
 
 
 def _trained(
@@ -165,7 +165,7 @@ LAPTOP = Scale(
     cases=(
         Case("selection", {"kind": "selection", "matrices": 200}, ("dct",), seeds=5),
         Case("ordered", {"kind": "ordered", "rho": 0.98, "n": 128}, BASES, seeds=5),
-        *_lm("python", width=64, steps=80, batch=4, context=64, seeds=4),
+        *_lm("python", width=64, steps=60, batch=4, context=64, seeds=4),
         _speed(512, 1024, "quarter", 0.25, steps=3, seeds=4),
         _speed(512, 1024, "half", 0.5, steps=3, seeds=4),
         _speed(1024, 1024, "quarter", 0.25, steps=3, seeds=3),
@@ -213,7 +213,8 @@ def _selection() -> tuple[Claim, ...]:
     return (
         Claim(
             "selection-optimal",
-            "The chosen columns err least of all subsets of r columns, e² is at most 1 - r/n, and e² is what the norms say",
+            "The chosen columns err least of all subsets of r columns, e² is at most 1 - r/n, and e² is what the "
+            "norms say",
             "Section 3",
             always(lambda m: m["violations"] == 0, checks="checks", rate=0.01, arms=("dct",), cases=("selection",)),
             scales=HERE,
@@ -222,7 +223,8 @@ def _selection() -> tuple[Claim, ...]:
         *(
             Claim(
                 f"cosines-beat-random-{name}",
-                f"On gradients and momenta of a language model, the r = n/{name} most similar cosines err less than as many of a random "
+                f"On gradients and momenta of a language model, the r = n/{name} most similar cosines err less than "
+                f"as many of a random "
                 "orthogonal basis",
                 "Section 3, qualitative",
                 better(f"error_{name}", "dct", than="random-basis", cases=GRADIENTS),
@@ -232,14 +234,16 @@ def _selection() -> tuple[Claim, ...]:
         ),
         Claim(
             "cosines-near-svd",
-            "On gradients and momenta of a language model, at r = n/4, they err at most 10 % more than the best subspace",
+            "On gradients and momenta of a language model, at r = n/4, they err at most 10 % more than the best "
+            "subspace",
             "Section 3, qualitative",
             ratio("error_4", "dct", over="svd", at_most=1.1, cases=GRADIENTS),
             scales=HERE,
         ),
         Claim(
             "cosines-on-ordered-axis",
-            "Where the projected axis is ordered (inputs of correlation 0.98 between neighbours), they err at most half as much as a "
+            "Where the projected axis is ordered (inputs of correlation 0.98 between neighbours), they err at most "
+            "half as much as a "
             "random basis, at r = n/16",
             "ours",
             ratio("error_16", "dct", over="random-basis", at_most=0.5, cases=("ordered",)),
@@ -247,7 +251,8 @@ def _selection() -> tuple[Claim, ...]:
         ),
         Claim(
             "dct2-is-the-right-one",
-            "On an ordered axis the DCT-II errs less than its transpose, which the published code uses where it multiplies",
+            "On an ordered axis the DCT-II errs less than its transpose, which the published code uses where it "
+            "multiplies",
             "ours",
             better("error_16", "dct", than="dct3-basis", cases=("ordered",)),
             scales=HERE,
@@ -461,7 +466,8 @@ def _memories() -> tuple[Claim, ...]:
             ratio("state_bytes", "dct-adamw-ef8", over="ldadamw", at_most=0.8, cases=("bytes",)),
             paper=(PaperFigure("all memory of training, 800M", 57.82 / 72.10),),
             scales=HERE,
-            note="States only, equally sharded; the paper's figure is all memory, with states that are sharded for one of the two.",
+            note="States only, equally sharded; the paper's figure is all memory, with states that are sharded for "
+            "one of the two.",
         ),
         Claim(
             "trion-bytes-dion",
@@ -498,7 +504,8 @@ def _at_paper_scale() -> tuple[Claim, ...]:
     return tuple(
         Claim(
             f"paper-{arm}-{other}-{size}",
-            f"Llama of {size.upper()} on C4, r = n/4: the perplexity of {arm} over that of {other} is within 1 % of the paper's",
+            f"Llama of {size.upper()} on C4, r = n/4: the perplexity of {arm} over that of {other} is within 1 % of "
+            f"the paper's",
             "Tables 1 and 2",
             ratio("perplexity", arm, over=other, at_least=value * 0.99, at_most=value * 1.01, cases=(f"c4-{size}-*",)),
             paper=(PaperFigure("one run", value),),

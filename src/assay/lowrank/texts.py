@@ -1,4 +1,6 @@
-"""Text as people have it (plain, JSON lines, Parquet, folders, hub data sets) as one long row of tokens, and batches of it."""
+"""Text as people have it (plain, JSON lines, Parquet, folders, hub data sets) as one long row of tokens, and batches
+of it.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +55,8 @@ def read_texts(source: str, *, column: str = "text", split: str = "train") -> li
     Parameters
     ----------
     source : str
-        A file (.txt, .md, .py, .jsonl, .ndjson, .parquet; text may be gzipped), a folder of such files, ``-`` for text on
-        standard input, or the name of a hub data set, ``owner/name`` or ``owner/name:config``.
+        A file (.txt, .md, .py, .jsonl, .ndjson, .parquet; text may be gzipped), a folder of such files, ``-`` for text
+        on standard input, or the name of a hub data set, ``owner/name`` or ``owner/name:config``.
     column : str
         Which field of JSON lines, Parquet or a data set holds the text.
     split : str
@@ -217,7 +219,9 @@ class Corpus:
         self.context = context
 
     def batch(self, step: int, *, size: int, seed: int) -> Tensor:
-        """The rows of one step, shape (size, context): they depend on seed and step alone, so a resumed run sees the same."""
+        """The rows of one step, shape (size, context): they depend on seed and step alone, so a resumed run sees the
+        same.
+        """
         generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
         starts = torch.randint(len(self.train) - self.context, (size,), generator=generator)
         return torch.stack([self.train[start : start + self.context] for start in starts.tolist()])

@@ -68,8 +68,10 @@ def trainer_optimizer(
     Examples
     --------
     >>> from types import SimpleNamespace
-    >>> args = SimpleNamespace(learning_rate=1e-3, weight_decay=0.0, adam_beta1=0.9, adam_beta2=0.999, adam_epsilon=1e-8)
-    >>> type(trainer_optimizer(torch.nn.Linear(8, 8), args)).__name__
+    >>> from torch import nn
+    >>> betas = {"adam_beta1": 0.9, "adam_beta2": 0.999}
+    >>> args = SimpleNamespace(learning_rate=1e-3, weight_decay=0.0, adam_epsilon=1e-8, **betas)
+    >>> type(trainer_optimizer(nn.Linear(8, 8), args)).__name__
     'DCTAdamW'
     """
     if optimizer not in OPTIMIZER_CLASSES:

@@ -262,7 +262,9 @@ def train(
 
 @contextmanager
 def _stop_between_steps() -> Iterator[Callable[[], bool]]:
-    """Let an interrupt wait for the end of a step, which would otherwise leave weights half changed; a second one doesn't."""
+    """Let an interrupt wait for the end of a step, which would otherwise leave weights half changed; a second one
+    doesn't.
+    """
     asked: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False

@@ -1,7 +1,7 @@
 """One trial of the study: an arm on a case, measured.
 
-A case says what kind of trial it is: check the choice of columns by brute force, project recorded gradients, train a model,
-time steps, time the transform, or count bytes.
+A case says what kind of trial it is: check the choice of columns by brute force, project recorded gradients, train a
+model, time steps, time the transform, or count bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Trion: momentum whose few most similar cosine coefficients are made orthogonal (paper, Algorithm 1).
 
-What the projection leaves out stays in the momentum, which is so its own error feedback; the Newton–Schulz iteration works on
-R × r coefficients instead of R × C.
+What the projection leaves out stays in the momentum, which is so its own error feedback; the Newton–Schulz iteration
+works on R × r coefficients instead of R × C.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class Trion(LowRankOptimizer):
     scale : str
         ``kj`` max(1, sqrt(R/C)), ``dion`` sqrt(R/C), ``kimi`` 0.2 sqrt(max(R, C)), or ``none``.
     ns_impl : str
-        ``gram`` works on r × r matrices between two products with the coefficients, ``plain`` doesn't, ``auto`` chooses.
+        ``gram`` works on r × r matrices between two products with the coefficients, ``plain`` doesn't, ``auto``
+        chooses.
     adamw_lr : float
         The learning rate of what isn't projected. Within a group it follows the group's `lr` in proportion, so that
         schedulers act on both; a group with ``low_rank=False`` and its own `lr` uses that.

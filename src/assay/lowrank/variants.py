@@ -1,7 +1,7 @@
 """The projection plugged into other optimisers: GaLore, FRUGAL and FIRA with cosines in the place of the SVD.
 
-The mechanics follow the public code of the three: GaLore (Zhao et al., ICML 2024), FRUGAL (Zmushko et al., 2024) and FIRA
-(Chen et al., 2024). With ``projection="svd"`` they are those methods themselves, as references.
+The mechanics follow the public code of the three: GaLore (Zhao et al., ICML 2024), FRUGAL (Zmushko et al., 2024) and
+FIRA (Chen et al., 2024). With ``projection="svd"`` they are those methods themselves, as references.
 """
 
 from __future__ import annotations
