@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,31 +35,50 @@ app = App(
 )
 
 
-def main() -> None:
-    """Run the command line and exit with 0 (done), 1 (it failed), 2 (the input is wrong) or 130 (stopped)."""
-    sys.exit(run(sys.argv[1:]))
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit status; errors that a user can mend are one line on standard error."""
-    mount_methods(app, arguments)
-    try:
-        status = app(list(arguments), exit_on_error=False, print_error=False, result_action="return_value")
-    except KeyboardInterrupt as interruption:
-        say(str(interruption) or "stopped")
-        return INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except SystemExit as exit_:
-        return exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
-    except Exception as error:
-        status = exit_status(error)
-        if status is None:
-            raise
-        say(" ".join(str(error).split()) or type(error).__name__)
-        return status
+    with _warnings_in_one_line():
+        try:
+            mount_methods(app, arguments)
+            status = app(list(arguments), exit_on_error=False, print_error=False, result_action="return_value")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except SystemExit as exit_:
+            return exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
+        except BaseException as error:
+            return _answer(error)
     return status if isinstance(status, int) else 0
+
+
+def _answer(error: BaseException) -> int:
+    """Say in one line what stopped the command, and return its exit status."""
+    cause: BaseException | None = error
+    while cause is not None:
+        # Compiled code turns an interruption into an error of its own.
+        if isinstance(cause, KeyboardInterrupt):
+            say(str(cause) or "stopped")
+            return INTERRUPTED
+        cause = cause.__cause__ or cause.__context__
+    status = exit_status(error) if isinstance(error, Exception) else None
+    if status is None:
+        raise error
+    say(" ".join(str(error).split()) or type(error).__name__)
+    return status
+
+
+@contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Show warnings as lines of this command, without our source."""
+    import warnings
+
+    def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+        say(f"warning: {' '.join(str(message).split())}")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show_warning
+        yield
 
 
 def exit_status(error: Exception) -> int | None:
@@ -88,8 +108,23 @@ def mount_methods(onto: App, arguments: Sequence[str]) -> None:
     for point in sorted(entry_points(group="assay.methods"), key=lambda one: one.name):
         if point.name in onto:
             continue
+        if point.name in arguments[:1]:
+            _require_jobs(point.name)
         line = _job_line(point.name, arguments)
         onto.command(f"{point.value}.jobs:app", name=point.name, **({"help": line} if line else {}))
+
+
+def _require_jobs(name: str) -> None:
+    """Import the jobs of a method, so that what is wrong with its package is said in one line."""
+    from assay.core.card import find_card
+    from assay.core.errors import AssayError, MissingPackageError
+    from assay.core.study import load_part
+
+    card = find_card(name)
+    if card.missing:
+        raise MissingPackageError(card.missing[0], what=f"assay {name}", extra=card.extra or None)
+    if not isinstance(getattr(load_part(card, "jobs"), "app", None), App):
+        raise AssayError(f"{card.package}.jobs holds no app")
 
 
 def _job_line(name: str, arguments: Sequence[str]) -> str:
@@ -102,7 +137,7 @@ def _job_line(name: str, arguments: Sequence[str]) -> str:
     try:
         return find_card(name).job
     except AssayError as error:
-        return f"(its card can't be read: {error})"
+        return f"(can't be used: {error})"
 
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")]
@@ -115,15 +150,22 @@ def list_(*, json_: Json = False) -> None:
 
     Example: assay list
     """
-    from assay.core.card import load_cards
+    from rich.markup import escape
 
-    cards = load_cards()
+    from assay.core.card import load_cards, unusable_methods
+
+    cards, unusable = load_cards(), unusable_methods()
     if json_:
-        print_json([_card_summary(card) for card in cards.values()])
+        print_json(
+            [_card_summary(card) for card in cards.values()]
+            + [{"name": name, "error": reason} for name, reason in unusable.items()]
+        )
         return
     table = _table("method", "job", "paper", "needs")
     for card in cards.values():
         table.add_row(card.name, card.job, f"{card.paper.venue}", ", ".join(card.missing) or "nothing more")
+    for name, reason in unusable.items():
+        table.add_row(name, f"[red]can't be used[/]: {escape(reason)}", "", "")
     _console().print(table)
 
 
@@ -279,11 +321,18 @@ def doctor(*, json_: Json = False) -> None:
 
     Example: assay doctor
     """
+    from assay.core.card import unusable_methods
     from assay.core.device import gpu_names
     from assay.core.doctor import extras
     from assay.core.ledger import describe_environment
 
-    found = {"assay": __version__, **describe_environment(), "gpus": gpu_names(), "extras": extras()}
+    found = {
+        "assay": __version__,
+        **describe_environment(),
+        "gpus": gpu_names(),
+        "extras": extras(),
+        "unusable_methods": unusable_methods(),
+    }
     if json_:
         print_json(found)
         return
@@ -297,6 +346,8 @@ def doctor(*, json_: Json = False) -> None:
     for name, lacking in found["extras"].items():
         table.add_row(name, ", ".join(lacking) or "nothing")
     console.print(table)
+    for name, reason in found["unusable_methods"].items():
+        console.print(f"{name} can't be used: {reason}", markup=False)
 
 
 @app.command
@@ -476,8 +527,12 @@ def _table(*columns: str, title: str = "") -> Any:
 def _console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
+    class QuietConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
     stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, width=None if stream.isatty() else 200)
+    return QuietConsole(stderr=stderr, width=None if stream.isatty() else 200)
 
 
 def _card_summary(card: Card) -> dict[str, Any]:

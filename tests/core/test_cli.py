@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -144,6 +146,71 @@ def test_method_that_lacks_packages_says_how_to_install_them(assay, installed, r
     assert "the study of wobble needs the package no_such_module" in answer.stderr
     everything = run("assay", "list", "--json", PYTHONPATH=str(broken))
     assert {card["name"]: card["missing"] for card in json.loads(everything.stdout)}["wobble"] == ["no_such_module"]
+
+
+BREAKAGES = {
+    "card that isn't TOML": ("card.toml", "name = ", "expected TOML", "list show check wobble"),
+    "card without a title": ("card.toml", 'name = "wobble"', "lacks the field title", "list show check wobble"),
+    "study that isn't there": ("study.py", None, "can't be loaded: ModuleNotFoundError", "show check"),
+    "study without STUDY": ("study.py", "", "holds no STUDY", "show check"),
+    "study that raises": ("study.py", "1 / 0", "can't be loaded: ZeroDivisionError", "show check"),
+    "study that exits": ("study.py", "import sys; sys.exit(3)", "can't be loaded: SystemExit", "show check"),
+    "jobs that raise": ("jobs.py", "import no_such_module", "can't be loaded: ModuleNotFoundError", "wobble"),
+    "jobs without an app": ("jobs.py", "", "holds no app", "wobble"),
+}
+
+
+@pytest.mark.parametrize("breakage", BREAKAGES)
+def test_broken_method_is_said_in_one_line_and_harms_no_other(run, installed, tmp_path, breakage):
+    file, text, line, shown_by = BREAKAGES[breakage]
+    site = tmp_path / "site"
+    shutil.copytree(installed, site)
+    broken = next(site.glob("*/card.toml")).parent / file
+    broken.unlink()
+    if text is not None:
+        broken.write_text(text)
+    for command in (["show", "wobble"], ["check", "wobble"], ["wobble", "--help"], ["list"], ["--help"]):
+        answer = run("assay", *command, PYTHONPATH=str(site))
+        assert "Traceback" not in answer.stderr + answer.stdout
+        if command[0] in shown_by.split() and command[0] != "list":
+            assert answer.returncode in (1, 2)
+            assert line in answer.stderr and answer.stderr.count("\n") == 1
+        if command[0] in ("list", "--help"):
+            assert answer.returncode == 0 and "mst" in answer.stdout
+            assert (line in answer.stdout) == ("list" in shown_by.split())
+
+
+def test_two_packages_with_one_name_are_named(run, installed, tmp_path):
+    information = tmp_path / "site" / "other-0.1.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 0.1\n")
+    (information / "entry_points.txt").write_text("[assay.methods]\nmst = json\nlist = json\n")
+    listed = run("assay", "list", "--json", PYTHONPATH=str(tmp_path / "site"))
+    errors = {method["name"]: method.get("error") for method in json.loads(listed.stdout)}
+    assert "several packages bring a method mst" in errors["mst"]
+    assert "assay has a command of that name" in errors["list"]
+
+
+@pytest.mark.parametrize("stream", ["<&-", ">&-", "2>&-"])
+def test_closed_streams_are_no_reason_to_fail(tmp_path, stream):
+    command = f"{sys.executable} -m assay list {stream}"
+    answer = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (answer.returncode, answer.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.3, 4.0])
+def test_interrupt_at_any_moment_is_one_line(installed, tmp_path, seconds):
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    command = [sys.executable, "-m", "assay", "check", "wobble", "--scale", "laptop", "--seeds", "400"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    if seconds > 0.1:  # before that, Python itself may not have begun to run the command
+        assert process.returncode == 130
+        assert stderr.startswith("assay: stopped") and stderr.count("\n") == 1
 
 
 def test_doctor_tells_the_machine_and_every_extra(assay):

@@ -48,7 +48,6 @@ def test_what_is_added_is_read(tmp_path, url):
     ledger = Ledger(url.format(folder=tmp_path, unique=tmp_path.name))
     added = ledger.add(RECORD, artifacts={"a.txt": b"data"})
     assert ledger.methods() == ["sample"]
-    assert ledger.keys("sample") == {"k1"}
     (read,) = ledger.read("sample")
     assert _same(read, RECORD)
     assert ledger.artifact(read, "a.txt") == b"data"
@@ -70,15 +69,23 @@ def test_torn_or_foreign_file_counts_as_missing(tmp_path, text):
     ledger = Ledger(tmp_path)
     ledger.add(RECORD)
     (tmp_path / "sample" / "torn.json").write_text(text)
-    with pytest.warns(UserWarning, match=r"torn\.json is left out"):
+    with pytest.warns(UserWarning, match=r"a trial's file is damaged, as if missing: .*torn\.json"):
         assert [record.key for record in ledger.read("sample")] == ["k1"]
+
+
+def test_file_under_another_trials_name_counts_as_missing(tmp_path):
+    ledger = Ledger(tmp_path)
+    ledger.add(RECORD)
+    (tmp_path / "sample" / "k1.json").rename(tmp_path / "sample" / "k2.json")
+    with pytest.warns(UserWarning, match=r"k2\.json: it holds the trial k1"):
+        assert ledger.read("sample") == []
 
 
 def test_half_written_file_is_not_seen(tmp_path):
     ledger = Ledger(tmp_path)
     ledger.add(RECORD)
     (tmp_path / "sample" / ".abc.part.json").write_text("{")
-    assert ledger.keys("sample") == {"k1"}
+    assert [record.key for record in ledger.read("sample")] == ["k1"]
 
 
 def test_ledger_that_is_a_file_or_of_unknown_protocol_is_refused(tmp_path):

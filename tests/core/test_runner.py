@@ -97,6 +97,24 @@ def test_retry_runs_failed_trials_again_and_no_others(tmp_path):
     assert {record.arm for record in again.records} == {"odd"}
 
 
+def test_damaged_trial_is_run_again(tmp_path):
+    ledger = Ledger(tmp_path)
+    run(STUDY, "sample", "smoke", ledger=ledger)
+    damaged = sorted((tmp_path / "sample").glob("*.json"))[:3]
+    for file in damaged:
+        file.write_bytes(b"")
+    with pytest.warns(UserWarning, match="3 trials' files are damaged, as if missing"):
+        again = run(STUDY, "sample", "smoke", ledger=ledger)
+    assert {record.key for record in again.records} == {file.stem for file in damaged}
+
+
+def test_ledger_that_cannot_be_written_is_found_before_the_work(tmp_path):
+    (tmp_path / "sample").write_text("a file where the folder should be")
+    (tmp_path / "environments").write_text("and another")
+    with pytest.raises(InputError, match="can't be written"):
+        run(STUDY, "sample", "smoke", ledger=Ledger(tmp_path))
+
+
 def test_own_process_gives_every_trial_another_process_and_one_thread(tmp_path):
     study = replace(STUDY, scales={"smoke": Scale(cases=(Case("small", own_process=True),), seeds=3)}, claims=())
     done = run(study, "sample", "smoke", ledger=Ledger(tmp_path))
@@ -145,11 +163,11 @@ def test_killed_run_loses_only_the_trials_in_flight(tmp_path, stop):
     )
     ledger = Ledger(tmp_path)
     deadline = time.monotonic() + 60
-    while len(ledger.keys("sample")) < 5 and time.monotonic() < deadline:
+    while len({record.key for record in ledger.read("sample")}) < 5 and time.monotonic() < deadline:
         time.sleep(0.02)
     os.kill(process.pid, stop)
     process.communicate(timeout=30)
-    kept = len(ledger.keys("sample"))
+    kept = len({record.key for record in ledger.read("sample")})
     assert 5 <= kept < 120
     assert all(record.status == "done" for record in ledger.read("sample"))
     study = replace(STUDY, scales={"smoke": Scale(cases=(Case("small", {"n": 10}),), seeds=60)}, claims=())

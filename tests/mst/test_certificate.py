@@ -146,7 +146,7 @@ def test_what_is_wrong_with_a_tree_is_said() -> None:
         with pytest.raises(InputError, match=message):
             check_tree(X, *arguments)
     for options, message in (
-        ({"samples": 1}, "number of rows is 1"),
+        ({"samples": 1}, "samples is 1"),
         ({"confidence": 1.0}, "confidence is 1.0"),
         ({"ci": "t"}, "ci is 't'"),
     ):

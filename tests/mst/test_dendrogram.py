@@ -120,3 +120,18 @@ def test_hdbscan_of_few_objects_is_noise() -> None:
     ):
         with pytest.raises(InputError, match=message):
             hdbscan(np.array([[0, 1], [1, 2], [2, 3]]), np.ones(3), **options)
+
+
+def test_single_linkage_takes_known_distances() -> None:
+    X = np.random.default_rng(3).normal(size=(40, 3))
+    expected = scipy_linkage(X, "single")
+    for known in (pdist(X), squareform(pdist(X))):
+        np.testing.assert_allclose(single_linkage(known, "precomputed")[:, 2], expected[:, 2])
+    with pytest.raises(InputError, match=r'X has shape \(780,\); .* metric="precomputed"'):
+        single_linkage(pdist(X))
+
+
+@pytest.mark.parametrize("height", ["a", None, [1.0], float("nan"), True])
+def test_a_height_is_a_number(height: object) -> None:
+    with pytest.raises(InputError, match="height is "):
+        cut(np.array([[0, 1]]), np.array([1.0]), height=height)  # type: ignore[arg-type]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +62,7 @@ def table_of(objects: Any) -> pa.Table:
 def write_partitioned(folder: Path, objects: Any, *, files: int = 3) -> Path:
     table = table_of(objects)
     ends = np.linspace(0, table.num_rows, files + 1).astype(int)
-    for number, (low, high) in enumerate(zip(ends[:-1], ends[1:], strict=True)):
+    for number, (low, high) in enumerate(pairwise(ends)):
         part = folder / f"group={number}"
         part.mkdir(parents=True)
         pq.write_table(table.slice(low, high - low), part / "rows.parquet", row_group_size=100)
@@ -81,7 +84,9 @@ def test_a_partitioned_folder_gives_the_tree_of_memory(tmp_path: Path, kind: str
     make, metric = OBJECTS[kind]
     objects = make()
     here = MetricMST(metric, **SETTINGS).fit(objects)
-    there = MetricMST(metric, n_jobs=n_jobs, block_bytes=LEAST_BLOCK, **SETTINGS).fit(write_partitioned(tmp_path / "data", objects))
+    there = MetricMST(metric, n_jobs=n_jobs, block_bytes=LEAST_BLOCK, **SETTINGS).fit(
+        write_partitioned(tmp_path / "data", objects)
+    )
     assert_same_tree(there, here)
 
 
@@ -115,7 +120,9 @@ def cluster() -> Iterator[Callable[[str], Any]]:
 
 
 @pytest.mark.parametrize(("backend", "kind"), [("ray", "many-dimensions"), ("dask", "strings")])
-def test_a_cluster_gives_the_tree_of_one_machine(tmp_path: Path, cluster: Callable[[str], Any], backend: str, kind: str) -> None:
+def test_a_cluster_gives_the_tree_of_one_machine(
+    tmp_path: Path, cluster: Callable[[str], Any], backend: str, kind: str
+) -> None:
     make, metric = OBJECTS[kind]
     objects = make()
     address = cluster(backend)
@@ -193,7 +200,12 @@ def test_a_users_labels_are_completed_on_stored_objects(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("missing", "doesn't exist"), ("empty", "no Parquet file"), ("points.txt", "unknown ending"), ("broken.parquet", "damaged")],
+    [
+        ("missing", "doesn't exist"),
+        ("empty", "no Parquet file"),
+        ("points.txt", "unknown ending"),
+        ("broken.parquet", "damaged"),
+    ],
 )
 def test_what_holds_no_objects_is_named(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "empty").mkdir()
@@ -220,3 +232,16 @@ def test_a_backend_that_isnt_there_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "points.npy", np.zeros((4, 2)))
     with pytest.raises(InputError, match="precomputed"):
         spread_metric(tmp_path / "points.npy", "precomputed")
+
+
+@pytest.mark.parametrize(("backend", "scheme"), [("ray", ""), ("dask", "tcp://")])
+def test_an_address_where_nobody_answers_is_refused_at_once(backend: str, scheme: str) -> None:
+    pytest.importorskip("ray" if backend == "ray" else "distributed")
+    with socket.socket() as taken:
+        # Bound without listening: the port is nobody else's, and refuses connections.
+        taken.bind(("127.0.0.1", 0))
+        address = f"{scheme}127.0.0.1:{taken.getsockname()[1]}"
+        started = time.perf_counter()
+        with pytest.raises(InputError, match=f"no (Ray cluster|Dask scheduler) at {address}; expected the address"):
+            open_executor(backend, address=address)
+        assert time.perf_counter() - started < 20

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -215,7 +218,9 @@ def test_calls_are_counted_by_stage_and_limited() -> None:
         limited = fitted(X, n_forests=5, tol=0, target_beta=1.0, max_distance_calls=limit)
         assert sum(limited.n_distance_calls_.values()) <= limit
     for limit in (1, 800 * t, 800 * t + 5):
-        with pytest.raises(InputError, match=f"max_distance_calls is {limit}, of which"):
+        with pytest.raises(
+            InputError, match=f"max_distance_calls is {limit}; expected about [0-9,]+ for the first tree"
+        ):
             fitted(X, max_distance_calls=limit)
 
 
@@ -315,7 +320,7 @@ def test_foreign_files_are_refused_in_one_line(tmp_path: Path) -> None:
         ("text.npz", "is no saved spanning tree"),
         ("cut.npz", "is no saved spanning tree"),
         ("points.npz", "is no saved spanning tree"),
-        ("plain.npy", "is no saved spanning tree"),
+        ("plain.npy", r"unknown ending '\.npy'; expected \.npz"),
         ("missing.npz", "no such file"),
     ):
         with pytest.raises(InputError, match=message) as error:
@@ -420,6 +425,16 @@ def test_a_checkpoint_of_other_data_or_settings_is_refused(tmp_path: Path) -> No
         ({"tol": -1}, "tol is -1"),
         ({"n_jobs": 0}, "n_jobs is 0"),
         ({"random_state": -1}, "random_state is -1"),
+        ({"random_state": "a"}, "random_state is 'a'"),
+        ({"confidence": "a"}, "confidence is 'a'; expected a number between 0 and 1"),
+        ({"tol": "a"}, "tol is 'a'"),
+        ({"extra_edge": "no"}, "extra_edge is 'no'; expected True or False"),
+        ({"progress": 1}, "progress is 1; expected True or False"),
+        ({"threshold": 1.0}, 'threshold is 1.0 with another forest; expected forest="threshold"'),
+        ({"forest": "threshold"}, "threshold is None; expected a distance >= 0"),
+        ({"block_bytes": None}, "block_bytes is None"),
+        ({"checkpoint": 5}, "checkpoint is 5; expected the name of a folder"),
+        ({"checkpoint": "/proc/x"}, "/proc/x: .*; expected a folder for checkpoint that can be made"),
         ({"max_distance_calls": 0}, "max_distance_calls is 0"),
         ({"block_bytes": "64 parsecs"}, "block_bytes is '64 parsecs'"),
         ({"target_alpha": 0.9}, "target_alpha is 0.9"),
@@ -449,6 +464,120 @@ def test_bad_objects_are_named() -> None:
 
     with pytest.raises(InputError, match=r"the distance of objects \d+ and \d+ is -1"):
         fitted([1.0, 2.0, 3.0, 4.0], metric=negative, check_metric=0)
+
+
+@pytest.mark.parametrize("make", [np.random.default_rng, np.random.RandomState])
+def test_a_generator_draws_the_seed(make: Callable[[int], Any]) -> None:
+    X = points(200)
+    first, again = fitted(X, random_state=make(3)), fitted(X, random_state=make(3))
+    assert_same(first, again)
+    source = make(3)
+    assert_same(fitted(X, random_state=source), first)
+    assert not np.array_equal(fitted(X, random_state=source).labels_, first.labels_)
+
+
+def test_ctrl_c_in_compiled_code_is_an_interruption() -> None:
+    """CPython raises a SystemError from the KeyboardInterrupt that a compiled function returned with."""
+
+    def stopped(a: float, b: float) -> float:
+        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+
+    for algorithm in ("exact", "mfc"):
+        with pytest.raises(KeyboardInterrupt):
+            fitted([1.0, 2.0, 3.0, 4.0, 5.0], metric=stopped, check_metric=0, algorithm=algorithm, checkpoint=None)
+
+    def broken(a: float, b: float) -> float:
+        raise SystemError("unknown opcode")
+
+    with pytest.raises(SystemError, match="unknown opcode"):
+        fitted([1.0, 2.0, 3.0, 4.0], metric=broken, check_metric=0)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fitted(points(120), first="center").save(tmp_path_factory.mktemp("saved") / "tree.npz")
+
+
+def _without_last(values: np.ndarray) -> np.ndarray:
+    return values[:-1]
+
+
+def _spoiled(values: np.ndarray) -> np.ndarray:
+    changed = values.copy()
+    changed.flat[0] = np.nan if values.dtype.kind == "f" else 10**6
+    return changed
+
+
+def _heavier(values: np.ndarray) -> np.ndarray:
+    return values * 1.001
+
+
+def _repeated(values: np.ndarray) -> np.ndarray:
+    return np.concatenate([values[:1], values[:1], values[2:]])
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        *((name, _without_last) for name in ("edges", "weights", "labels", "forest_labels", "forest_edges")),
+        *((name, _without_last) for name in ("forest_weights", "forest_centers", "completion_edges")),
+        *((name, _without_last) for name in ("completion_weights", "representatives", "representative_counts")),
+        *((name, _spoiled) for name in ("edges", "weights", "forest_labels", "forest_edges", "forest_weights")),
+        *((name, _spoiled) for name in ("completion_edges", "representatives", "component_costs", "forest_centers")),
+        ("weights", _heavier),
+        *((name, _repeated) for name in ("edges", "forest_edges", "completion_edges")),
+        ("edges", lambda edges: edges.astype(np.float64)),
+    ],
+)
+def test_a_saved_tree_whose_parts_do_not_fit_is_refused(
+    saved: Path, tmp_path: Path, name: str, change: Callable[[np.ndarray], np.ndarray]
+) -> None:
+    with np.load(saved) as archive:
+        arrays = dict(archive)
+    np.savez(tmp_path / "changed.npz", **{**arrays, name: change(arrays[name])})
+    with pytest.raises(InputError, match=r"changed.npz: damaged: ") as refusal:
+        MetricMST.load(tmp_path / "changed.npz")
+    assert "\n" not in str(refusal.value)
+    np.savez(tmp_path / "same.npz", **arrays)
+    assert MetricMST.load(tmp_path / "same.npz").total_weight_ == MetricMST.load(saved).total_weight_
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"total_weight_": 1.0},
+        {"n_components_": 3},
+        {"largest_component_": 1},
+        {"alpha_": 0.5},
+        {"mst_ratio_upper_": 1.0},
+        {"exact_": None, "n_components_": None},
+    ],
+)
+def test_a_saved_tree_with_a_wrong_header_is_refused(saved: Path, tmp_path: Path, change: dict[str, Any]) -> None:
+    with np.load(saved) as archive:
+        arrays = dict(archive)
+    header = json.loads(arrays["header"].tobytes())
+    header["facts"].update(change)
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    np.savez(tmp_path / "changed.npz", **arrays)
+    with pytest.raises(InputError, match=r"changed.npz: damaged: "):
+        MetricMST.load(tmp_path / "changed.npz")
+
+
+def test_names_of_saved_trees(saved: Path, tmp_path: Path) -> None:
+    model = MetricMST.load(saved)
+    with pytest.raises(InputError, match=r"m.foo: unknown ending '.foo'; expected .npz"):
+        model.save(tmp_path / "m.foo")
+    with pytest.raises(InputError, match="exists already; expected another name, or force=True"):
+        model.save(saved)
+    with pytest.raises(InputError, match="path is 5"):
+        model.save(5)
+    link, target = tmp_path / "link.npz", tmp_path / "target.npz"
+    target.write_bytes(b"old")
+    link.symlink_to(target)
+    model.save(link, force=True)
+    assert link.is_symlink()
+    assert MetricMST.load(target).total_weight_ == model.total_weight_
 
 
 def test_sizes_of_blocks() -> None:

@@ -45,15 +45,14 @@ def lightest_by_brute_force(D: NDArray[np.float64]) -> float:
     )
 
 
-@pytest.mark.parametrize("method", ["prim", "quitefastmst"])
-def test_the_gaussian_mixture_has_its_known_weight(method: str) -> None:
+def test_the_gaussian_mixture_has_its_known_weight() -> None:
     X = gaussian_mixture(20_000)
-    edges, weights = exact_mst(make_metric(X), method=method, n_jobs=2)
+    edges, weights = exact_mst(make_metric(X), method="quitefastmst", n_jobs=2)
     assert weights.sum() == pytest.approx(64_501.637, abs=5e-4)
     assert is_spanning_tree(len(X), edges)
 
 
-@pytest.mark.parametrize(("n", "dims"), [(2, 2), (3, 1), (100, 40), (2500, 1), (2500, 6)])
+@pytest.mark.parametrize(("n", "dims"), [(2, 2), (3, 1), (100, 40), (2100, 1), (2100, 16)])
 def test_all_codes_agree_on_distinct_points(n: int, dims: int) -> None:
     X = np.random.default_rng(n + dims).normal(size=(n, dims))
     weights = [exact_mst(make_metric(X), method=method)[1] for method in ("prim", "quitefastmst", "mlpack", "auto")]
@@ -71,12 +70,12 @@ def test_prim_finds_the_lightest_of_all_spanning_trees(seed: int, n: int) -> Non
     assert exact_mst(make_metric(D, "precomputed"))[1].sum() == pytest.approx(lightest_by_brute_force(D))
 
 
-def test_cooking_agrees_with_scipy_on_its_first_4000_sets() -> None:
+def test_cooking_agrees_with_scipy_on_its_first_1500_sets() -> None:
     places = (folder / "shared" / "data" / "mst" / "cooking.txt" for folder in Path(__file__).resolve().parents)
     path = next((place for place in places if place.exists()), None)
     if path is None:
         pytest.skip("shared/data/mst/cooking.txt is not beside the repository")
-    lines = path.read_text().split()[:4000]
+    lines = path.read_text().split()[:1500]
     metric = make_metric([set(line.split(",")) for line in lines], "jaccard")
     # scipy reads zeros, and values near zero, as missing edges: repeated sets, which add no weight, are left out.
     distinct = list(dict.fromkeys(frozenset(line.split(",")) for line in lines))
@@ -92,9 +91,9 @@ def test_cooking_agrees_with_scipy_on_its_first_4000_sets() -> None:
 @pytest.mark.parametrize(
     ("metric", "objects"),
     [
-        ("cosine", np.random.default_rng(0).normal(size=(2600, 4))),
-        ("haversine", np.random.default_rng(0).uniform(-1.5, 1.5, size=(2600, 2))),
-        ("sqeuclidean", np.random.default_rng(0).normal(size=(2600, 4)).astype(np.float32)),
+        ("cosine", np.random.default_rng(0).normal(size=(2100, 4))),
+        ("haversine", np.random.default_rng(0).uniform(-1.5, 1.5, size=(2100, 2))),
+        ("sqeuclidean", np.random.default_rng(0).normal(size=(2100, 4)).astype(np.float32)),
     ],
 )
 def test_distances_that_increase_with_a_euclidean_one_are_delegated_and_weighed_in_their_own_unit(
@@ -109,7 +108,7 @@ def test_distances_that_increase_with_a_euclidean_one_are_delegated_and_weighed_
 
 
 @pytest.mark.parametrize("method", ["prim", "quitefastmst", "mlpack"])
-@pytest.mark.parametrize("n", [300, 3000])
+@pytest.mark.parametrize("n", [300, 2100])
 def test_duplicates_are_joined_by_edges_of_weight_zero(method: str, n: int) -> None:
     distinct = np.random.default_rng(0).normal(size=(n // 3, 5))
     edges, weights = exact_mst(make_metric(np.repeat(distinct, 3, axis=0)), method=method)
@@ -136,7 +135,7 @@ def test_row_by_row_and_matrix_prim_return_the_same_tree_under_massive_ties(monk
 
 def test_every_number_of_threads_gives_the_same_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "PART", 100)
-    metric = make_metric(np.random.default_rng(0).integers(0, 4, size=(2500, 6)).astype(float))
+    metric = make_metric(np.random.default_rng(0).integers(0, 4, size=(2100, 6)).astype(float))
     trees = [exact_mst(metric, method="prim", n_jobs=jobs) for jobs in (1, 2, 4)]
     for edges, weights in trees[1:]:
         np.testing.assert_array_equal(edges, trees[0][0])

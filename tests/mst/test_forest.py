@@ -203,6 +203,24 @@ def test_neighbour_graph_of_strings_needs_few_of_them(monkeypatch: pytest.Monkey
         build_forest(words, metric="levenshtein", forest="knn")
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.float64])
+def test_noise_stays_single(dtype: type) -> None:
+    labels = np.array([4, -1, 4, 7, -1, 7, 7], dtype=dtype)
+    forest = build_forest(np.arange(7.0)[:, None], labels=labels)
+    assert forest.n_components == 4
+    assert sorted(forest.sizes.tolist()) == [1, 1, 2, 3]
+    assert forest.labels[0] == forest.labels[2]
+    assert forest.weight == 2 + 3
+
+    class Clusterer:
+        def fit_predict(self, X: np.ndarray) -> np.ndarray:
+            return labels
+
+    assert build_forest(np.arange(7.0)[:, None], estimator=Clusterer()).labels.tolist() == forest.labels.tolist()
+    named = build_forest(np.arange(7.0)[:, None], labels=["-1", "-1", "a", "a", "-1", "a", "b"])
+    assert named.n_components == 3
+
+
 def test_components_that_are_too_large_are_split_and_still_spanned() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from scipy.spatial.distance import cdist, pdist, squareform
 from sklearn.metrics.pairwise import haversine_distances
 
 from assay.core.errors import InputError
-from assay.mst._distances import HEIGHT, WIDTH
+from assay.mst._distances import HEIGHT, LANED_FROM, WIDTH
 from assay.mst._vectors import EXPANDED_FROM
 from assay.mst.metrics import (
     METRICS,
@@ -38,7 +39,7 @@ from assay.mst.metrics import (
 )
 
 N = 40
-PROPERTY = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PROPERTY = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def all_of(metric: Metric) -> NDArray[np.float64]:
@@ -125,8 +126,10 @@ def l1(a, b):  # type: ignore[no-untyped-def]
 
 
 WIDE = EXPANDED_FROM + 20
+LANED = LANED_FROM + 21
 CASES = [
     *(f"{kind}:{dims}" for kind in ("euclidean", "cityblock", "chebyshev", "cosine") for dims in (2, 17, WIDE)),
+    *(f"{kind}:{LANED}" for kind in ("euclidean", "cityblock", "chebyshev", "cosine")),
     "minkowski:3,1.5",
     "minkowski:9,4",
     "haversine",
@@ -216,13 +219,14 @@ def test_blocks_may_be_empty(name: str) -> None:
 
 
 @pytest.mark.parametrize("queries", [1, 2, 3, HEIGHT, HEIGHT + 1, 2 * HEIGHT + 3])
-@pytest.mark.parametrize("targets", [1, WIDTH - 1, WIDTH, WIDTH + 1, 3 * WIDTH])
-@pytest.mark.parametrize("dims", [1, 7, 8, 9, EXPANDED_FROM - 1, EXPANDED_FROM])
-def test_register_tiles_are_right_at_their_edges(queries: int, targets: int, dims: int) -> None:
-    rng = np.random.default_rng(dims)
-    X = rng.normal(size=(queries + targets, dims)).astype(np.float32)
-    values = make_metric(X).block(slice(0, queries), slice(queries, queries + targets))
-    np.testing.assert_allclose(values, cdist(X[:queries].astype(float), X[queries:].astype(float)), rtol=1e-12)
+@pytest.mark.parametrize("dims", [1, 7, 8, 9, EXPANDED_FROM - 1, EXPANDED_FROM, LANED_FROM, LANED_FROM + 5])
+def test_register_tiles_are_right_at_their_edges(queries: int, dims: int) -> None:
+    X = np.random.default_rng(dims).normal(size=(queries + 3 * WIDTH, dims)).astype(np.float32)
+    metric = make_metric(X)
+    expected = cdist(X[:queries].astype(float), X[queries:].astype(float))
+    for targets in (1, WIDTH - 1, WIDTH, WIDTH + 1, 3 * WIDTH):
+        values = metric.block(slice(0, queries), slice(queries, queries + targets))
+        np.testing.assert_allclose(values, expected[:, :targets], rtol=1e-12)
 
 
 def test_blocks_beyond_the_packed_buffers_are_right() -> None:
@@ -300,6 +304,25 @@ def test_the_blocks_for_accelerators_agree_with_the_compiled_ones(name: str) -> 
     np.testing.assert_allclose(there.square(np.arange(9)), here.square(np.arange(9)), rtol=1e-12, atol=1e-7)
     members = np.array([4, 2, 9])
     np.testing.assert_allclose(all_of(there.subset(members)), all_of(here.subset(members)), rtol=1e-12, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int32", "bool"])
+def test_tensors_of_types_that_numpy_lacks_are_converted(dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    X = torch.tensor([[0, 1], [1, 0], [1, 1]]).to(getattr(torch, dtype))
+    np.testing.assert_array_equal(all_of(make_metric(X)), all_of(make_metric(X.double())))
+
+
+def test_tensors_that_are_no_dense_real_arrays_are_refused() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(InputError, match="X is a sparse tensor"):
+        make_metric(torch.eye(3).to_sparse())
+    with pytest.raises(InputError, match=r"X has dtype torch\.complex64"):
+        make_metric(torch.zeros((3, 2), dtype=torch.complex64))
+
+
+def test_an_array_with_a_mask_that_hides_nothing_is_taken() -> None:
+    assert len(make_metric(np.ma.masked_array(np.zeros((3, 2)), mask=False))) == 3
 
 
 def test_haversine_of_cities_in_kilometres() -> None:
@@ -562,6 +585,12 @@ def test_core_distances_within_components_are_upper_bounds_and_cost_less() -> No
     assert ["upper bounds" in name for name in names] == [True, False]
 
 
+def huge_beside_zeros(A: Any, B: Any) -> NDArray[Any]:
+    values = np.zeros((len(A), len(B)), dtype=object)
+    values[0, 1] = 10**400
+    return values
+
+
 def wrong_inputs() -> Iterator[tuple[str, Any, Any, dict[str, Any], str]]:
     X = np.zeros((8, 2))
     broken = X.copy()
@@ -614,6 +643,35 @@ def wrong_inputs() -> Iterator[tuple[str, Any, Any, dict[str, Any], str]]:
     yield "condensed nan", np.array([1, 1, 1, 1, np.nan, 1]), "precomputed", {}, "distance of objects 1 and 3 is nan"
     yield "no sequence", 5, (lambda a, b: 0.0), {}, "X is a int; expected a sequence of objects"
     yield "shape", X, (lambda A, B: np.zeros(3)), {"vectorized": True}, r"returned shape \(3,\) for 8 and 8 objects"
+    yield "huge int", X, (lambda a, b: 10**400), {}, "distance of objects 0 and 0 is beyond the largest float64"
+    yield "complex", X, (lambda a, b: 1j), {}, "distance of objects 0 and 0 is 1j; expected a number"
+    yield "none", X, (lambda a, b: None), {}, "distance of objects 0 and 0 is None; expected a number"
+    yield "complex matrix", X, (lambda A, B: cdist(A, B) * 1j), {"vectorized": True}, "returned dtype complex128"
+    yield (
+        "huge in matrix",
+        X,
+        huge_beside_zeros,
+        {"vectorized": True},
+        "distance of objects 0 and 1 is beyond the largest",
+    )
+    yield "ragged matrix", X, (lambda A, B: [[1], [1, 2]]), {"vectorized": True}, "returned rows of different lengths"
+    yield "compiled pair", X, njit(lambda a, b: (a, b)), {}, "can't be compiled for rows of dtype float64"
+    masked = np.ma.masked_array(X, mask=np.eye(8, 2, dtype=bool))
+    for name in ("euclidean", "cosine", "hamming", "jaccard", "precomputed"):
+        yield f"masked {name}", masked, name, {}, "X is an array with 2 masked values"
+        yield f"dict {name}", {0: [1.0]}, name, {}, "X is a dict; expected an array or a list"
+    for name in ("levenshtein", "jaccard", lambda a, b: 0.0):
+        yield f"set {name}", {"a", "b"}, name, {}, "X is a set; expected an array or a list"
+        yield f"generator {name}", (word for word in ("a", "b")), name, {}, "X is a generator; expected an array"
+    yield "hamming int", 5, "hamming", {}, "X is a int; expected a list of sequences"
+    for dtype in ("datetime64[s]", "timedelta64[s]", "complex128", "object", "S3"):
+        yield (
+            f"dtype {dtype}",
+            np.zeros((3, 2)).astype(dtype),
+            "euclidean",
+            {},
+            f"X has dtype {re.escape(str(np.dtype(dtype)))}",
+        )
     yield "no number", X, (lambda a, b: "far"), {}, "distance of objects 0 and 0 is 'far'"
 
 

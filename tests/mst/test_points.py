@@ -5,11 +5,14 @@ from __future__ import annotations
 import gzip
 import io
 import struct
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scipy import sparse
 
@@ -138,7 +141,7 @@ def test_a_column_holds_strings_sets_or_vectors(tmp_path: Path, name: str) -> No
     vectors = read_points(path, column="place")
     assert vectors.data.tolist() == [[0.0, 1.0]] * 4
     assert vectors.kind == "vectors"
-    with pytest.raises(InputError, match="could hold the objects; expected --column"):
+    with pytest.raises(InputError, match=r"not all columns hold numbers; .* --column, one of word, items, place"):
         read_points(path)
     with pytest.raises(InputError, match="has no column 'x'; expected one of word, items, place"):
         read_points(path, column="x")
@@ -320,3 +323,60 @@ def test_every_metric_of_the_library_is_known_to_the_readers() -> None:
     from assay.mst.metrics import METRICS
 
     assert set(METRICS) <= set(KIND_OF_METRIC)
+
+
+@pytest.mark.parametrize(("mark", "word"), [(";", "semicolon"), ("\t", "tab")])
+@pytest.mark.parametrize("header", ["", "x,y\n"])
+def test_a_table_of_numbers_is_read_by_the_delimiter_it_has(tmp_path: Path, mark: str, word: str, header: str) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(f"{header}1.5,2\n-3e1,4\n".replace(",", mark))
+    with pytest.warns(UserWarning, match=f"x.csv is read as a table separated by {word}"):
+        points = read_points(path)
+    assert points.data.tolist() == [[1.5, 2.0], [-30.0, 4.0]]
+    path.write_text(f"{header}1.5,2\n-3e1,4\n1,x\n".replace(",", mark))
+    refused = pytest.raises(InputError, match=rf"x\.csv, row {4 if header else 3}, column 2: 'x'")
+    with refused, pytest.warns(UserWarning, match="separated by"):
+        read_points(path)
+    if mark == ";":
+        path.write_text("items\n1;2\n2;5\n")
+        assert read_points(path, "jaccard").data.sum(axis=1).ravel().tolist() == [[2, 2]]
+
+
+@pytest.mark.parametrize(("name", "mark"), [("x.csv", ";"), ("x.tsv", "\t")])
+def test_decimal_commas_are_named(tmp_path: Path, name: str, mark: str) -> None:
+    (tmp_path / name).write_text(f"x{mark}y\n1{mark}0,5\n2{mark}1,5\n")
+    with pytest.raises(
+        InputError, match=f"{name}, row 2, column 2: '0,5' has a decimal comma; expected decimal points"
+    ):
+        read_points(tmp_path / name)
+
+
+@pytest.mark.parametrize("metric", [None, "levenshtein"])
+def test_a_table_of_text_and_numbers_asks_for_the_column(tmp_path: Path, metric: str | None) -> None:
+    (tmp_path / "x.csv").write_text("name,age\nann,3\nbob,4\n")
+    pq.write_table(pa.table({"name": ["ann", "bob"], "age": [3, 4]}), tmp_path / "x.parquet")
+    for name in ("x.csv", "x.parquet"):
+        with pytest.raises(InputError, match=r"not all columns hold numbers; .*--column, one of name, age"):
+            read_points(tmp_path / name, metric)
+        assert read_points(tmp_path / name, metric, column="name").data == ["ann", "bob"]
+    (tmp_path / "x.csv").write_text("name;age\nann;3\nbob;4\n")
+    assert read_points(tmp_path / "x.csv", metric, column="name").data == ["ann", "bob"]
+
+
+def test_a_distance_matrix_is_not_taken_for_vectors_without_a_word(tmp_path: Path) -> None:
+    path = tmp_path / "d.npy"
+    distances = np.array([[0.0, 1, 2], [1, 0, 3], [2, 3, 0]])
+    np.save(path, distances)
+    with pytest.warns(UserWarning, match="looks like a distance matrix .* -m precomputed"):
+        assert read_points(path).kind == "vectors"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_points(path, "precomputed").kind == "precomputed"
+        np.save(path, distances + np.eye(3))
+        read_points(path)
+
+
+def test_an_empty_line_is_an_empty_string_or_set(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("a,b\n\nb\n")
+    assert read_points(tmp_path / "x.txt").data == ["a,b", "", "b"]
+    assert read_points(tmp_path / "x.txt", "jaccard").data.sum(axis=1).ravel().tolist() == [[2, 0, 1]]

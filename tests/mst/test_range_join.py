@@ -16,7 +16,7 @@ from assay.mst import range_join
 from assay.mst.metrics import CountedMetric, Metric, MutualReachability, core_distances, make_metric
 from assay.mst.range_join import range_pairs
 
-N = 120
+N = 80
 
 
 def codes(rng: np.random.Generator, *, alphabet: int, length: int) -> NDArray[np.int64]:
@@ -59,7 +59,7 @@ def all_pairs(metric: Metric, tau: float) -> tuple[NDArray[Any], NDArray[Any], N
 
 
 @pytest.mark.parametrize("name", MAKE)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 1000), share=st.sampled_from([0.0, 0.001, 0.02, 0.3, 1.0]))
 def test_a_range_join_finds_exactly_the_pairs_within_the_threshold(name: str, seed: int, share: float) -> None:
     metric = MAKE[name](np.random.default_rng(seed))

@@ -10,6 +10,8 @@ from types import SimpleNamespace
 
 import networkx as nx
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -237,7 +239,7 @@ def test_labels_may_be_words_and_carry_probabilities(tmp_path: Path) -> None:
 
 def test_wrong_label_files_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "l.npy", np.array([0.5]))
-    with pytest.raises(InputError, match="expected one integer label a point"):
+    with pytest.raises(InputError, match=r"label 0 .* is 0.5; expected whole numbers or words"):
         read_labels(tmp_path / "l.npy")
     (tmp_path / "l.csv").write_text("point,group\n0,1\n")
     with pytest.raises(InputError, match="expected a column named label"):
@@ -250,3 +252,55 @@ def test_edges_that_are_no_spanning_tree_are_named(tmp_path: Path) -> None:
         require_spanning(Tree(np.array([[0, 1], [1, 0]]), np.ones(2)), "t.csv")
     with pytest.raises(InputError, match=r"edge 0 \(0, 9\) ends at a point beyond the last; .* the points 0 to 1"):
         require_spanning(Tree(np.array([[0, 9]]), np.ones(1)), "t.csv")
+
+
+def shuffled_labels(name: Path) -> np.ndarray:
+    rng = np.random.default_rng(5)
+    labels = rng.integers(-1, 4, size=30)
+    order = rng.permutation(30)
+    if name.suffix == ".parquet":
+        pq.write_table(pa.table({"point": order, "label": labels[order]}), name)
+    else:
+        mark = "\t" if name.suffix == ".tsv" else ","
+        rows = [f'"point"{mark}"label"', *(f"{point}{mark}{labels[point]}" for point in order.tolist())]
+        name.write_text("\n".join(rows))
+    return labels
+
+
+@pytest.mark.parametrize("name", ["l.csv", "l.tsv", "l.parquet"])
+def test_labels_belong_to_the_points_that_their_rows_name(tmp_path: Path, name: str) -> None:
+    labels = shuffled_labels(tmp_path / name)
+    assert read_labels(tmp_path / name).tolist() == labels.tolist()
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("0,1\n0,2\n1,1", "row 3, column point: point 0 is also in row 2; expected each of the points 0 to 2 once"),
+        ("0,1\n2,1\n3,1", "row 4, column point: point 3 in a table of 3 rows, and none for point 1"),
+        ("0,1\n-1,1", "row 3, column point: '-1' is no point"),
+        ("0,1\nx,1", "row 3, column point: 'x' is no point"),
+        ("0,1\n,1", "row 3, column point: '' is no point"),
+        ("0,1\n1,", "row 3: the label is missing"),
+        ("0,1\n1", "row 3: has 1 columns; expected 2"),
+    ],
+)
+def test_rows_of_labels_that_fit_no_point_are_refused(tmp_path: Path, rows: str, message: str) -> None:
+    (tmp_path / "l.csv").write_text(f"point,label\n{rows}\n")
+    with pytest.raises(InputError, match=message):
+        read_labels(tmp_path / "l.csv")
+
+
+def test_labels_in_an_array_may_be_words(tmp_path: Path) -> None:
+    np.save(tmp_path / "l.npy", np.array(["b", "a", "b"]))
+    assert read_labels(tmp_path / "l.npy").tolist() == [0, 1, 0]
+    np.save(tmp_path / "l.npy", np.array([2.0, np.nan]))
+    with pytest.raises(InputError, match=r"label 1 .* is nan"):
+        read_labels(tmp_path / "l.npy")
+    np.save(tmp_path / "l.npy", np.array([{}], dtype=object))
+    with pytest.raises(InputError, match="Python objects") as refusal:
+        read_labels(tmp_path / "l.npy")
+    assert "pickle" not in str(refusal.value)
+    (tmp_path / "l.txt").write_text("1\n\n2\n")
+    with pytest.raises(InputError, match="row 2: the label is missing"):
+        read_labels(tmp_path / "l.txt")

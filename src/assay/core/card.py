@@ -12,9 +12,11 @@ from typing import Any
 
 from assay.core.errors import AssayError, InputError
 
-__all__ = ["Card", "JobCard", "Paper", "find_card", "load_cards", "read_card"]
+__all__ = ["COMMANDS", "Card", "JobCard", "Paper", "find_card", "load_cards", "read_card", "unusable_methods"]
 
 ENTRY_POINTS = "assay.methods"
+COMMANDS = frozenset({"check", "doctor", "list", "new", "report", "show"})
+"""The names that a method can't have."""
 
 
 @dataclass(frozen=True)
@@ -126,15 +128,26 @@ def read_card(folder: Path, *, package: str) -> Card:
 def load_cards() -> dict[str, Card]:
     """Return the cards of all installed methods by name, in alphabetical order, importing none of them.
 
-    A plug-in whose card can't be read is left out here; `find_card` of its name says why.
+    Those whose card can't be read are left out here, and named by `unusable_methods`.
     """
     cards: dict[str, Card] = {}
-    for name, package in _entry_points().items():
+    for name in sorted(_entry_points()):
         try:
-            cards[name] = read_card(_folder(package), package=package)
+            cards[name] = find_card(name)
         except AssayError:
             continue
-    return dict(sorted(cards.items()))
+    return cards
+
+
+def unusable_methods() -> dict[str, str]:
+    """Return the installed methods whose card can't be read or whose name is taken, each with the reason."""
+    reasons: dict[str, str] = {}
+    for name in sorted(_entry_points()):
+        try:
+            find_card(name)
+        except AssayError as error:
+            reasons[name] = str(error)
+    return reasons
 
 
 def find_card(name: str) -> Card:
@@ -143,17 +156,28 @@ def find_card(name: str) -> Card:
     Raises
     ------
     InputError
-        No installed method has that name.
+        No installed method has that name, or its card is wrong.
+    AssayError
+        Several packages bring a method of that name, the name is that of a command, or the package can't be found.
     """
     packages = _entry_points()
     if name not in packages:
         known = ", ".join(sorted(packages)) or "none is installed"
         raise InputError(f"no method '{name}'", expected=f"one of: {known}")
-    return read_card(_folder(packages[name]), package=packages[name])
+    if name in COMMANDS:
+        raise AssayError(f"the method {name} of {packages[name][0]} can't be used: assay has a command of that name")
+    if len(packages[name]) > 1:
+        raise AssayError(f"several packages bring a method {name}: {', '.join(packages[name])}")
+    return read_card(_folder(packages[name][0]), package=packages[name][0])
 
 
-def _entry_points() -> Mapping[str, str]:
-    return {point.name: point.value for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+def _entry_points() -> Mapping[str, list[str]]:
+    packages: dict[str, list[str]] = {}
+    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        found = packages.setdefault(point.name, [])
+        if point.value not in found:
+            found.append(point.value)
+    return packages
 
 
 def _folder(package: str) -> Path:

@@ -51,7 +51,7 @@ def existing_file(path: str | os.PathLike[str], *, suffixes: Sequence[str] | Non
     InputError
         The file is missing, a folder, empty, unreadable, or has another ending.
     """
-    file = Path(path)
+    file = _named(path)
     expected = f"a file that ends in {', '.join(suffixes)}" if suffixes else "a file"
     try:
         if not file.exists():
@@ -76,7 +76,7 @@ def check_output(path: str | os.PathLike[str], *, force: bool = False) -> Path:
     InputError
         The file exists and `force` is false, is a folder, or its folder is missing or not writable.
     """
-    file = Path(path)
+    file = _named(path)
     folder = file.parent
     try:
         if file.is_dir():
@@ -119,6 +119,9 @@ def atomic_path(path: str | os.PathLike[str], *, force: bool = False) -> Iterato
         The disk is full, or the write failed for another reason of the machine.
     """
     file = check_output(path, force=force)
+    if file.is_symlink():
+        # What a link points to is written, and the link stays.
+        file = file.resolve()
     try:
         handle, name = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=f".part{''.join(file.suffixes[-2:])}")
         os.close(handle)
@@ -166,7 +169,7 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
         The file can't be read, isn't UTF-8 (naming the line), or is a damaged gzip file.
     """
     if os.fspath(path) == STREAM:
-        name, data = "standard input", sys.stdin.buffer.read()
+        name, data = "standard input", sys.stdin.buffer.read() if sys.stdin else b""
         if not data:
             raise InputError("nothing to read", file=name, expected="at least one line")
     else:
@@ -224,9 +227,7 @@ def _load_numpy(file: Path) -> NDArray[Any]:
     try:
         array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
-        raise InputError(
-            f"damaged or not an array: {_first_line(error)}", file=file, expected="a .npy array"
-        ) from error
+        raise InputError("damaged, or not an array of numbers", file=file, expected="a .npy array") from error
     return _require_numbers(array, file)
 
 
@@ -238,7 +239,9 @@ def _load_member(file: Path, key: str | None) -> NDArray[Any]:
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"damaged: {_first_line(error)}", file=file, expected="an .npz archive of arrays") from error
+        raise InputError(
+            "damaged, or not an archive of number arrays", file=file, expected="an .npz archive of arrays"
+        ) from error
     return _require_numbers(array, file)
 
 
@@ -260,12 +263,12 @@ def _read_hdf5(file: Path, key: str | None) -> NDArray[Any]:
 def _choose(file: Path, names: list[str], key: str | None) -> str:
     if key is not None:
         if key not in names:
-            raise InputError(f"holds no array '{key}'", file=file, expected=f"--key of {', '.join(names) or 'none'}")
+            raise InputError(f"holds no array '{key}'", file=file, expected=f"--key of {', '.join(names)}")
         return key
+    if not names:
+        raise InputError("holds no array", file=file, expected="at least one array of numbers")
     if len(names) != 1:
-        raise InputError(
-            f"holds {len(names)} arrays", file=file, expected=f"--key, one of {', '.join(names) or 'none'}"
-        )
+        raise InputError(f"holds {len(names)} arrays", file=file, expected=f"--key, one of {', '.join(names)}")
     return names[0]
 
 
@@ -358,6 +361,12 @@ def _read_bytes(file: Path) -> bytes:
         raise InputError(f"damaged: {_first_line(error)}", file=file, expected="a whole gzip file") from error
     except OSError as error:
         raise InputError(_reason(error), file=file, expected="a readable file") from error
+
+
+def _named(path: str | os.PathLike[str]) -> Path:
+    if not os.fspath(path):
+        raise InputError("the file's name is empty", expected="the name of a file")
+    return Path(path)
 
 
 def _rename_new(temporary: Path, file: Path) -> None:

@@ -13,6 +13,7 @@ the code that runs the trial. Numbers that JSON doesn't know are written as null
 from __future__ import annotations
 
 import ast
+import errno
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -158,8 +159,7 @@ class Ledger:
         """Write a machine's description and return its digest."""
         text = json.dumps(environment, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
         digest = _digest(text)
-        if not self._fs.exists(self._path(f"environments/{digest}.json")):
-            self._write(f"environments/{digest}.json", text.encode())
+        self._write(f"environments/{digest}.json", text.encode())
         return digest
 
     def environment(self, digest: str) -> dict[str, Any]:
@@ -177,21 +177,23 @@ class Ledger:
         folders = [entry["name"] for entry in self._fs.ls(self._root, detail=True) if entry["type"] == "directory"]
         return sorted(name for folder in folders if (name := folder.rstrip("/").rsplit("/", 1)[-1]) != "environments")
 
-    def keys(self, method: str) -> set[str]:
-        """The keys of a method's trials, without reading them."""
-        return {file.rsplit("/", 1)[-1].removesuffix(".json") for file in self._files(method)}
-
     def read(self, method: str) -> list[Record]:
         """Read all trials of a method, sorted by case, arm and seed.
 
-        A file that can't be read counts as a missing trial, with a warning that names it.
+        A file that can't be read counts as a missing trial; one warning names the first of them.
         """
-        records = []
+        records, damaged = [], []
         for file in self._files(method):
             try:
-                records.append(Record.from_json(self._fs.cat_file(file).decode()))
+                record = Record.from_json(self._fs.cat_file(file).decode())
+                if not file.endswith(f"/{record.key}.json"):
+                    raise ValueError(f"it holds the trial {record.key}")
+                records.append(record)
             except (OSError, ValueError) as error:
-                warnings.warn(f"{file} is left out: {error}", stacklevel=2)
+                damaged.append(f"{file}: {error}")
+        if damaged:
+            count = "a trial's file is" if len(damaged) == 1 else f"{len(damaged)} trials' files are"
+            warnings.warn(f"{count} damaged, as if missing: {damaged[0]}", stacklevel=2)
         return sorted(records, key=lambda record: (record.scale, record.case, record.arm, record.seed))
 
     def artifact(self, record: Record, name: str) -> bytes:
@@ -221,8 +223,13 @@ class Ledger:
                 write_bytes(path, data, force=True)
             else:
                 self._fs.pipe_file(path, data)
+        except InputError as error:
+            raise InputError(
+                f"the ledger {self.url} can't be written: {error.message}", expected=error.expected
+            ) from error
         except OSError as error:
-            raise AssayError(f"the ledger {self.url} can't be written: {error.strerror or error}") from error
+            kind = AssayError if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else InputError
+            raise kind(f"the ledger {self.url} can't be written: {error.strerror or error}") from error
 
 
 def current_records(study: Study, records: Iterable[Record]) -> list[Record]:

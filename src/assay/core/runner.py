@@ -167,6 +167,8 @@ def run(
     if planned is not None:
         planned(result)
     environments: dict[str, str] = {}
+    if tasks:
+        ledger.add_environment(describe_environment())  # a ledger that can't be written is found before the work
     for task, outcome in execute(tasks, jobs or os.cpu_count() or 1):
         text = repr(outcome.environment)
         if text not in environments:
@@ -182,9 +184,7 @@ def run(
 def _missing(
     study: Study, method: str, scale_name: str, ledger: Ledger, result: Run, *, retry: bool, on: str, **filters: Any
 ) -> list[_Task]:
-    known = ledger.keys(method)
-    if retry:
-        known -= {record.key for record in ledger.read(method) if record.status != "done"}
+    known = {record.key for record in ledger.read(method) if record.status == "done" or not retry}
     limit = study.scale(scale_name).limit_seconds
     tasks = []
     for trial in study.trials(method, scale_name, **filters):
@@ -293,6 +293,7 @@ def _in_shared_processes(tasks: Sequence[_Task], width: int) -> Iterator[Finishe
         ]
         try:
             with joblib.parallel_config(backend="loky", inner_max_num_threads=threads):
+                _start_workers(width)
                 parallel = joblib.Parallel(n_jobs=width, return_as="generator_unordered", batch_size=1)
                 for key, outcome in parallel(calls):
                     yield waiting.pop(key), outcome
@@ -308,6 +309,26 @@ def _in_shared_processes(tasks: Sequence[_Task], width: int) -> Iterator[Finishe
                 )
         finally:
             shutil.rmtree(marks, ignore_errors=True)
+
+
+def _start_workers(width: int) -> None:
+    """Start the pool's processes deaf to Ctrl-C: it is this process that stops, says so, and ends them."""
+    import joblib
+
+    with _deaf_to_interrupts():
+        joblib.Parallel(n_jobs=width)(joblib.delayed(_settle_worker)() for _ in range(width))
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    earlier = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, earlier)
 
 
 def _late(task: _Task, mark: Path) -> _Outcome | None:

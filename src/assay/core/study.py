@@ -8,18 +8,19 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from assay.core.device import gpu_names
-from assay.core.errors import InputError, MissingPackageError
+from assay.core.errors import AssayError, InputError, MissingPackageError
 
 if TYPE_CHECKING:
     from assay.core.card import Card
     from assay.core.claim import Claim
 
-__all__ = ["Arm", "Case", "Role", "Scale", "Study", "Trial", "load_study", "user_arm"]
+__all__ = ["Arm", "Case", "Role", "Scale", "Study", "Trial", "load_part", "load_study", "user_arm"]
 
 Role = Literal["method", "ablation", "baseline", "peer", "control", "user"]
 Settings = Mapping[str, Any]
@@ -277,12 +278,29 @@ def load_study(card: Card) -> Study:
     ------
     MissingPackageError
         A package that the method needs isn't installed.
+    AssayError
+        The study can't be loaded, for a reason that lies in the method's package.
     """
     if card.missing:
         raise MissingPackageError(card.missing[0], what=f"the study of {card.name}", extra=card.extra or None)
-    study = importlib.import_module(f"{card.package}.study").STUDY
-    assert isinstance(study, Study)
+    study = getattr(load_part(card, "study"), "STUDY", None)
+    if not isinstance(study, Study):
+        raise AssayError(f"{card.package}.study holds no STUDY")
     return study
+
+
+def load_part(card: Card, part: str) -> ModuleType:
+    """Import a module of a method's package.
+
+    Raises
+    ------
+    AssayError
+        The import fails, whatever the reason.
+    """
+    try:
+        return importlib.import_module(f"{card.package}.{part}")
+    except (Exception, SystemExit) as error:
+        raise AssayError(f"{card.package}.{part} can't be loaded: {type(error).__name__}: {error}") from error
 
 
 def user_arm(study: Study, reference: str) -> tuple[str, Arm]:
@@ -300,10 +318,13 @@ def user_arm(study: Study, reference: str) -> tuple[str, Arm]:
         raise InputError(f"arm '{reference}'", expected="module:function, such as mypkg.mymod:my_tree")
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"arm '{reference}': {error}", expected="a module that can be imported from here") from error
     function = getattr(module, function_name, None)
-    if not callable(function):
+    if function is not None and not callable(function):
+        kind = type(function).__name__
+        raise InputError(f"arm '{reference}' is of type {kind}, not a function", expected=study.arm_signature)
+    if function is None:
         raise InputError(
             f"arm '{reference}': {module_name} has no function {function_name}", expected=study.arm_signature
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 from string import Template
 
 from assay import __version__
+from assay.core.card import COMMANDS, load_cards
 from assay.core.errors import AssayError, InputError
 
 __all__ = ["write_template"]
@@ -28,8 +29,6 @@ FILES = {
     "tests/test_room.py": "test_room.py",
 }
 """Where each file of the template goes."""
-
-COMMANDS = frozenset({"check", "doctor", "list", "new", "report", "show"})
 
 
 def write_template(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
@@ -62,6 +61,8 @@ def write_template(name: str, folder: str | os.PathLike[str] | None = None) -> P
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name) or name in COMMANDS:
         raise InputError(f"name '{name}'", expected="lower-case letters, digits and underscores, and no command's name")
+    if name in load_cards():
+        raise InputError(f"a method '{name}' is installed already", expected="another name")
     distribution = f"assay-{name.replace('_', '-')}"
     target = Path(distribution if folder is None else folder)
     if target.exists() or target.is_symlink():

@@ -153,6 +153,8 @@ def symbol_planes(X: Any) -> tuple[NDArray[np.uint64], int]:
     """
     if hasattr(X, "to_pylist"):
         X = X.to_pylist()
+    if not hasattr(X, "__iter__"):
+        raise InputError(f"X is a {type(X).__name__}", expected="a list of sequences for metric='hamming'")
     plain = isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "biufUS"
     array = X if plain else _aligned_symbols(list(X))
     if array.dtype.kind == "f" and np.isnan(array).any():

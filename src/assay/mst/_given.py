@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from numba.core.errors import NumbaError
 from numba.core.registry import CPUDispatcher
 from numpy.typing import NDArray
 
@@ -17,6 +18,9 @@ __all__ = ["CallableMetric", "CondensedMetric", "PrecomputedMetric", "given_dist
 
 TILE = 1024
 """Side of the squares in which a matrix is checked: a square and its mirror image take 16 MiB at most."""
+
+SHOWN = 60
+"""Characters of a value in a message."""
 
 SLACK = {np.dtype(np.float32): 1e-5, np.dtype(np.float16): 1e-2}
 """Relative asymmetry of a matrix that rounding in its own type explains; 1e-9 for all other types."""
@@ -144,7 +148,7 @@ class CallableMetric(Metric):
         """Return the distances from every query to every target; see :meth:`Metric.block`."""
         rows, columns = as_array(queries, len(self)), as_array(targets, len(self))
         if self.vectorized:
-            values = np.array(self.function(self._take(rows), self._take(columns)), dtype=np.float64)
+            values = self._numbers(self.function(self._take(rows), self._take(columns)), rows, columns)
             if values.shape != (len(rows), len(columns)):
                 raise InputError(
                     f"{self.name} returned shape {values.shape} for {len(rows)} and {len(columns)} objects",
@@ -171,18 +175,43 @@ class CallableMetric(Metric):
             values[group] = self.block(first[group[:1]], second[group])[0]
         return values
 
+    def _numbers(self, returned: Any, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return what a vectorised function returned as float64, its own memory."""
+        try:
+            array = np.asarray(returned)
+        except ValueError as error:
+            raise InputError(f"{self.name} returned rows of different lengths", expected="an array (q, m)") from error
+        if array.dtype.kind in "fiub":
+            return array.astype(np.float64)
+        if array.dtype == object and array.shape == (len(rows), len(columns)):
+            pairs = [(i, j) for i in rows.tolist() for j in columns.tolist()]
+            flat = [self._number(value, *pair) for value, pair in zip(array.ravel().tolist(), pairs, strict=True)]
+            return np.array(flat).reshape(array.shape)
+        raise InputError(f"{self.name} returned dtype {array.dtype}", expected="real numbers")
+
+    def _number(self, value: Any, i: int, j: int) -> float:
+        try:
+            if isinstance(value, str | bytes | complex | np.complexfloating):
+                raise TypeError
+            return float(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            shown = "beyond the largest float64" if isinstance(value, int) else repr(value)[:SHOWN]
+            raise InputError(
+                f"{self.name}: the distance of objects {i} and {j} is {shown}", expected="a number"
+            ) from error
+
     def _each(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.float64]:
         if self._compiled:
-            return _call_each(self.function, self.objects, first, second)  # type: ignore[no-any-return]
+            try:
+                return _call_each(self.function, self.objects, first, second)  # type: ignore[no-any-return]
+            except NumbaError as error:
+                raise InputError(
+                    f"{self.name} can't be compiled for rows of dtype {self.objects.dtype} and a number as result",
+                    expected="a function of two rows that returns a number",
+                ) from error
         values = np.empty(len(first))
         for at, (i, j) in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
-            value = self.function(self.objects[i], self.objects[j])
-            try:
-                values[at] = value
-            except (TypeError, ValueError) as error:
-                raise InputError(
-                    f"{self.name}: the distance of objects {i} and {j} is {value!r}", expected="a number"
-                ) from error
+            values[at] = self._number(self.function(self.objects[i], self.objects[j]), i, j)
         return values
 
     def subset(self, members: NDArray[np.int64]) -> CallableMetric:

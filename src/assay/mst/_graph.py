@@ -11,6 +11,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from assay.core.errors import AssayError
+
 __all__ = [
     "RootedTree",
     "components",
@@ -18,6 +20,7 @@ __all__ = [
     "merge_heights",
     "minimum_spanning_forest",
     "prim_matrix",
+    "require_tree",
     "shortest_incident",
 ]
 
@@ -69,6 +72,30 @@ def first_cycle(n: int, edges: IntArray) -> int:
     edges : ndarray of int64, shape (m, 2)
     """
     return int(_first_cycle(n, np.ascontiguousarray(edges)))
+
+
+def require_tree(n: int, edges: IntArray, weights: FloatArray | None = None, *, what: str) -> None:
+    """Raise an AssayError unless `edges` are a spanning tree of n vertices, with finite weights where they are given.
+
+    Parameters
+    ----------
+    n : int
+        Number of vertices.
+    edges : ndarray of int64, shape (m, 2)
+    weights : ndarray of float64, shape (m,), optional
+    what : str
+        Who made the tree, for the message.
+    """
+    if edges.shape != (max(0, n - 1), 2):
+        raise AssayError(f"{what} returned {len(edges)} edges for {n} objects, not a spanning tree")
+    if len(edges) and (edges.min() < 0 or edges.max() >= n):
+        raise AssayError(f"{what} returned an edge with an end outside 0 to {n - 1}, not a spanning tree")
+    # n - 1 edges without a cycle span.
+    at = first_cycle(n, edges)
+    if at >= 0:
+        raise AssayError(f"{what} returned a cycle through edge {tuple(edges[at].tolist())}, not a spanning tree")
+    if weights is not None and not np.isfinite(weights).all():
+        raise AssayError(f"{what} returned weights that are no finite numbers")
 
 
 @njit(cache=True, nogil=True)

@@ -19,10 +19,13 @@ from assay.mst._distances import (
     ROOT,
     SQRT,
     SQUARED,
+    below,
     centred_squares,
+    close_pairs,
     vector_block,
     vector_pairs,
 )
+from assay.mst._magnitude import PLAIN, SPACING, Scaling, extent, scaled, scaling
 
 __all__ = ["VECTOR_METRICS", "VectorMetric", "chord_to_cosine", "dense_rows"]
 
@@ -40,16 +43,20 @@ SQUARE_ROWS = 128
 LISTED = 5
 """How many offending rows a message lists."""
 
+ORDINARY = 1e-250, 1e300
+"""Squared lengths of rows between which nothing has overflowed, and all their digits are there."""
+
 _NOTHING = np.empty(0)
 
 
 class VectorMetric(Metric):
-    """A distance among the rows of a dense array, computed in float64.
+    """A distance among the rows of a dense array, computed in float64 without overflow or underflow.
 
     Parameters
     ----------
     X : ndarray, shape (n, d)
-        float32, float64 or uint8, in C order; kept as it is, without a copy.
+        float32, float64 or uint8, in C order; kept as it is, without a copy unless powers of its coordinates leave
+        float64.
     name : str
         One of `VECTOR_METRICS`.
     p : float
@@ -57,13 +64,16 @@ class VectorMetric(Metric):
     shift : ndarray of float64, shape (d,), optional
         What euclidean distances in many dimensions subtract first; the column means when left out. Rows that are part
         of a larger array are given that one's, so that their distances are the same bit for bit.
+
+    Raises
+    ------
+    InputError
+        Where distances, or a tree's sum of them, are beyond float64.
     """
 
     trusted = True
 
-    def __init__(
-        self, X: NDArray[Any], name: str, *, p: float = 2.0, shift: NDArray[np.float64] | None = None
-    ) -> None:
+    def __init__(self, X: NDArray[Any], name: str, *, p: float = 2.0, shift: NDArray[np.float64] | None = None) -> None:
         self.X, self.name, self.p = _read_only(X), name, float(p)
         self.is_metric = name != "sqeuclidean"
         self._scale = self._shift = self._squares = _NOTHING
@@ -71,14 +81,20 @@ class VectorMetric(Metric):
         dims = X.shape[1]
         self._shift = np.zeros(dims)
         if name == "cosine":
-            norms = np.sqrt(centred_squares(X, self._shift, _NOTHING))
-            _require(norms > 0, "metric='cosine': X has rows of zeros, which have no direction")
-            self._scale = 1.0 / norms
+            self._rows, self._scale, self.scaling = _directions(self.X)
+        else:
+            power = {POWER: self.p, SQUARED: 2.0}.get(self._kind, 1.0)
+            self.scaling = _scaling(self.X, power=power, name=name)
+            self._rows = _read_only(scaled(self.X, self.scaling.exponent))
         if self._kind == SQUARED and dims >= EXPANDED_FROM:
             self._kind = DOT
             if name != "cosine":
-                self._shift = _column_means(X) if shift is None else shift
-            self._squares = centred_squares(X, self._shift, self._scale)
+                self._shift = _column_means(self._rows) if shift is None else self._scaled_shift(shift)
+            self._squares = centred_squares(self._rows, self._shift, self._scale)
+
+    def _scaled_shift(self, shift: NDArray[np.float64]) -> NDArray[np.float64]:
+        # Sums of huge coordinates may have overflowed where means were taken; any shift serves if all take the same.
+        return np.ldexp(np.where(np.isfinite(shift), shift, 0.0), -self.scaling.exponent)
 
     def __len__(self) -> int:
         return len(self.X)
@@ -86,10 +102,11 @@ class VectorMetric(Metric):
     def block(self, queries: Indices, targets: Indices) -> NDArray[np.float64]:
         """Return the distances from every query to every target; see :meth:`Metric.block`."""
         size = len(self.X)
-        return vector_block(
-            self.X,
-            as_array(queries, size),
-            as_array(targets, size),
+        rows, columns = as_array(queries, size), as_array(targets, size)
+        values = vector_block(
+            self._rows,
+            rows,
+            columns,
             shift=self._shift,
             scale=self._scale,
             squares=self._squares,
@@ -97,29 +114,57 @@ class VectorMetric(Metric):
             p=self.p,
             finish=self._finish,
         )
+        if self.scaling == PLAIN:
+            return values
+        close = below(values.reshape(-1), self.scaling.floor)
+        at = np.divmod(close, max(1, len(columns)))
+        return self._restored(values, close, rows[at[0]], columns[at[1]])
+
+    def _restored(
+        self,
+        values: NDArray[np.float64],
+        close: NDArray[np.int64],
+        first: NDArray[np.int64],
+        second: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        """Return distances of scaled rows in their own unit; those of the pairs at the flat positions `close` anew."""
+        if self.scaling.exponent:
+            values = np.ldexp(values, self.scaling.exponent)
+        if len(close):
+            X = self._rows if self.name == "cosine" else self.X
+            kind = POWER if self._kind == POWER else SQUARED
+            values.reshape(-1)[close] = close_pairs(X, first, second, self._scale, kind, self.p, self._finish)
+        return values
 
     def pairs(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the distances of pairs, differences taken directly; see :meth:`Metric.pairs`."""
         kind = SQUARED if self._kind == DOT else self._kind
-        return vector_pairs(  # type: ignore[no-any-return]
-            self.X, as_array(first, len(self.X)), as_array(second, len(self.X)), self._scale, kind, self.p, self._finish
-        )
+        first, second = as_array(first, len(self.X)), as_array(second, len(self.X))
+        values: NDArray[np.float64] = vector_pairs(self._rows, first, second, self._scale, kind, self.p, self._finish)
+        if self.scaling == PLAIN:
+            return values
+        close = below(values, self.scaling.floor)
+        return self._restored(values, close, first[close], second[close])
 
     def square(self, members: Indices) -> NDArray[np.float64]:
         """Return all distances among `members`; see :meth:`Metric.square`."""
         return square_in_strips(self, members, rows=SQUARE_ROWS)
 
-    def embedded(self) -> NDArray[np.float64] | None:
+    @property
+    def euclidean(self) -> bool:
+        """Whether the distance increases with a Euclidean one, that of the `embedded` rows."""
+        return self._kind in (DOT, SQUARED)
+
+    def embedded(self) -> NDArray[np.float64]:
         """Return points whose Euclidean distances order the pairs as this distance does.
 
         Returns
         -------
-        ndarray of float64, shape (n, d), or None
-            None where the distance does not increase with a Euclidean one. A copy, unless the rows are float64 already.
+        ndarray of float64, shape (n, d)
+            A copy, unless the rows are float64 already; for `euclidean` metrics only. The Euclidean distances are those
+            of these rows times ``2 ** scaling.exponent``, and those below ``scaling.floor`` may have lost digits.
         """
-        if self._kind not in (DOT, SQUARED):
-            return None
-        rows = np.asarray(self.X, dtype=np.float64)
+        rows = np.asarray(self._rows, dtype=np.float64)
         return rows * self._scale[:, None] if self._scale.size else rows
 
     def subset(self, members: NDArray[np.int64]) -> VectorMetric:
@@ -127,6 +172,7 @@ class VectorMetric(Metric):
         view = object.__new__(VectorMetric)
         view.__dict__.update(self.__dict__)
         view.X = _read_only(self.X[members])
+        view._rows = view.X if self._rows is self.X else _read_only(self._rows[members])
         view._scale = self._scale[members] if self._scale.size else _NOTHING
         view._squares = self._squares[members] if self._squares.size else _NOTHING
         return view
@@ -193,6 +239,37 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     view = array.view(np.ndarray)
     view.flags.writeable = False
     return view
+
+
+def _scaling(X: NDArray[Any], *, power: float, name: str) -> Scaling:
+    if X.dtype == np.uint8:
+        largest, smallest = 255.0, 2.0**-SPACING
+    elif X.dtype == np.float32 and power <= 2:
+        # Squares of all float32 numbers and of all their differences are ordinary float64 numbers.
+        return PLAIN
+    else:
+        largest, smallest = extent(X.reshape(-1))
+    return scaling(largest, smallest, power=power, shape=(X.shape[0], X.shape[1]), name=name)
+
+
+def _directions(X: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64], Scaling]:
+    """Return rows, what they are multiplied by to have length 1, and the scaling of the result.
+
+    The rows are X itself unless squared lengths leave float64: then those of a copy that was scaled row by row.
+    """
+    squares = centred_squares(X, np.zeros(X.shape[1]), _NOTHING)
+    if ((squares < ORDINARY[0]) | (squares > ORDINARY[1])).any():
+        largest = np.abs(X).max(axis=1)
+        _require(largest > 0, "metric='cosine': X has rows of zeros, which have no direction")
+        _, exponents = np.frexp(largest)
+        X = _read_only(np.ldexp(X.astype(np.float64), -exponents[:, None]))
+        squares = centred_squares(X, np.zeros(X.shape[1]), _NOTHING)
+    lengths = np.sqrt(squares)
+    if X.dtype != np.float64:
+        return X, 1.0 / lengths, PLAIN
+    # The smallest coordinate of a direction is not below the smallest of all over the longest row.
+    smallest = extent(X.reshape(-1))[1] / lengths.max(initial=1.0)
+    return X, 1.0 / lengths, scaling(1.0, smallest, power=2.0, shape=(len(X), X.shape[1]), name="cosine")
 
 
 def _on_sphere(array: NDArray[Any]) -> NDArray[np.float64]:

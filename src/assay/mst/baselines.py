@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.core.errors import InputError
-from assay.mst._graph import minimum_spanning_forest, prim_matrix
+from assay.mst._graph import prim_matrix
 from assay.mst.completion import Completion, complete_forest
 from assay.mst.exact import exact_mst
 from assay.mst.forest import Forest, build_forest, random_centers
@@ -45,7 +45,13 @@ def exact_tree(counted: CountedMetric) -> Edges:
 
 
 def complete_paper(
-    counted: CountedMetric, forest: Forest, *, budget: int = 0, allocation: str = "dp", extra_edge: bool = False, exact: bool = False
+    counted: CountedMetric,
+    forest: Forest,
+    *,
+    budget: int = 0,
+    allocation: str = "dp",
+    extra_edge: bool = False,
+    exact: bool = False,
 ) -> Completion:
     """Complete a forest as the paper does: without the extra edge unless asked for, or by the best completion.
 
@@ -62,7 +68,12 @@ def complete_paper(
         MFC-OPT.
     """
     return complete_forest(
-        counted, forest=forest, budget=budget, allocation=allocation, extra_edge=extra_edge, mode="exact_mfc" if exact else "mfc"
+        counted,
+        forest=forest,
+        budget=budget,
+        allocation=allocation,
+        extra_edge=extra_edge,
+        mode="exact_mfc" if exact else "mfc",
     )
 
 
@@ -73,7 +84,9 @@ def join_neighbour_graph(counted: CountedMetric, objects: NDArray[Any], *, rng: 
     distances aren't counted.
     """
     n = len(counted)
-    forest = build_forest(counted, forest="knn", n_components=n, n_neighbors=NEIGHBOURS, vectors=objects, random_state=rng)
+    forest = build_forest(
+        counted, forest="knn", n_components=n, n_neighbors=NEIGHBOURS, vectors=objects, random_state=rng
+    )
     if forest.n_components == 1:
         return forest.edges
     members = forest.order[forest.offsets[:-1] + rng.integers(0, forest.sizes)]
@@ -196,7 +209,7 @@ def _hdbscan_precomputed(X: Any, metric: str) -> PeerTree:
 
 
 def _hdbscan_callable(X: Any, _metric: str) -> PeerTree:
-    """What hdbscan's users do with strings: it hands a function two rows of numbers, here the numbers of the objects."""
+    """What hdbscan's users do with strings: it hands a function two rows of numbers, here the objects' own numbers."""
     import hdbscan
     from rapidfuzz.distance import Levenshtein
 
@@ -204,7 +217,12 @@ def _hdbscan_callable(X: Any, _metric: str) -> PeerTree:
         return float(Levenshtein.distance(X[int(first[0])], X[int(second[0])]))
 
     fitted = hdbscan.HDBSCAN(
-        metric=distance, algorithm="generic", min_samples=1, min_cluster_size=2, gen_min_span_tree=True, core_dist_n_jobs=1
+        metric=distance,
+        algorithm="generic",
+        min_samples=1,
+        min_cluster_size=2,
+        gen_min_span_tree=True,
+        core_dist_n_jobs=1,
     )
     return _of_edges(fitted.fit(np.arange(len(X), dtype=np.float64)[:, None])._min_spanning_tree[:, :2])
 

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri
 
 from assay.core.errors import InputError
+from assay.mst._arguments import random_generator, require_share
 from assay.mst._graph import RootedTree, components, first_cycle, minimum_spanning_forest, shortest_incident
-from assay.mst._tiles import TILE_ENTRIES, ordered_map, resolve_jobs, tiles
+from assay.mst._tiles import TILE_ENTRIES, interruptible, ordered_map, resolve_jobs, tiles
 from assay.mst.completion import evaluate_edges
 from assay.mst.forest import WEIGHT_SLACK, as_counted
 from assay.mst.metrics import CountedMetric
@@ -177,9 +178,8 @@ def certify(
 
 def _require_interval(rows: int, confidence: float, ci: str) -> None:
     if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or rows < 2:
-        raise InputError(f"the certificate's number of rows is {rows!r}", expected="a whole number >= 2")
-    if not 0 < confidence < 1:
-        raise InputError(f"confidence is {confidence}", expected="a number between 0 and 1")
+        raise InputError(f"samples is {rows!r}", expected="0, or at least 2 objects to sample")
+    require_share("confidence", confidence)
     if ci not in INTERVALS:
         raise InputError(f"ci is {ci!r}", expected=f"one of {', '.join(INTERVALS)}")
 
@@ -256,12 +256,18 @@ def mean_upper_limit(values: FloatArray, *, population: int, confidence: float, 
     if m >= population:
         return mean
     if ci == "normal":
-        deviation = float(values.std(ddof=1))
+        deviation = _deviation(values, degrees=1)
         return mean + float(ndtri(confidence)) * deviation * math.sqrt((1 - m / population) / m)
     share = 1 - (m - 1) / population if 2 * m <= population else (1 - m / population) * (1 + 1 / m)
     log_term = math.log(5 / (1 - confidence))
     kappa = 7 / 3 + 3 / math.sqrt(2)
-    return mean + float(values.std()) * math.sqrt(2 * share * log_term / m) + kappa * largest * log_term / m
+    return mean + _deviation(values, degrees=0) * math.sqrt(2 * share * log_term / m) + kappa * largest * log_term / m
+
+
+def _deviation(values: FloatArray, *, degrees: int) -> float:
+    """Return the standard deviation, whose squares would over- or underflow for huge and tiny values as they are."""
+    _, exponent = math.frexp(float(values.max(initial=0.0)))
+    return math.ldexp(float(np.ldexp(values, -exponent).std(ddof=degrees)), exponent)
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,6 +316,7 @@ class TreeReport:
         return self.spanning and self.weights_right
 
 
+@interruptible()
 def check_tree(
     X: Any,
     edges: Any,
@@ -319,7 +326,7 @@ def check_tree(
     samples: int = 200,
     confidence: float = 0.99,
     ci: str = "normal",
-    random_state: int | np.random.Generator | None = 0,
+    random_state: int | np.random.Generator | np.random.RandomState | None = 0,
     n_jobs: int | None = None,
 ) -> TreeReport:
     """Check a tree that somebody made: does it span, are its weights right, how far from the minimum can it be.
@@ -338,7 +345,7 @@ def check_tree(
         Of the certificate.
     ci : {"normal", "bernstein"}
         Kind of its confidence limit.
-    random_state : int or Generator, optional
+    random_state : int, Generator or RandomState, optional
         Source of the sample.
     n_jobs : int, optional
         Threads.
@@ -371,7 +378,9 @@ def check_tree(
     if outside.size:
         u, v = pairs[outside[0]]
         raise InputError(f"edge {outside[0]} ({u}, {v}) has an end out of range", expected=f"objects 0 to {n - 1}")
-    jobs = resolve_jobs(n_jobs)
+    jobs, rng = resolve_jobs(n_jobs), random_generator(random_state)
+    if samples != 0 or isinstance(samples, bool):
+        _require_interval(samples, confidence, ci)
     with counted.stage("weights"):
         lengths = evaluate_edges(counted, pairs, n_jobs=jobs)
     error = np.zeros(len(pairs))
@@ -393,7 +402,7 @@ def check_tree(
             rows=samples,
             confidence=confidence,
             ci=ci,
-            rng=np.random.default_rng(random_state),
+            rng=rng,
             n_jobs=jobs,
         )
     return TreeReport(

@@ -17,8 +17,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from assay.core.errors import InputError
-from assay.mst._graph import prim_matrix
-from assay.mst._tiles import TILE_ENTRIES, ordered_map, resolve_jobs, tiles
+from assay.mst._arguments import random_generator, require_flag, require_number
+from assay.mst._graph import prim_matrix, require_tree
+from assay.mst._tiles import TILE_ENTRIES, interruptible, ordered_map, resolve_jobs, tiles
 from assay.mst.forest import CallsExceeded, Forest, as_counted, build_forest
 from assay.mst.metrics import CountedMetric
 from assay.mst.representatives import Prefixes, allocate, parse_budget
@@ -101,6 +102,7 @@ class Completion:
         return int((self.representative_counts - 1).sum())
 
 
+@interruptible()
 def complete_forest(
     X: Any,
     *,
@@ -119,7 +121,7 @@ def complete_forest(
     target_beta: float | None = None,
     max_distance_calls: int | None = None,
     max_component: int | None = None,
-    random_state: int | np.random.Generator | None = None,
+    random_state: int | np.random.Generator | np.random.RandomState | None = None,
     n_jobs: int | None = None,
 ) -> Completion:
     """Complete a forest that you have to a spanning tree: the paper's problem alone.
@@ -134,7 +136,8 @@ def complete_forest(
     weights : array-like of float, shape (m,), optional
         Their lengths, checked against the metric.
     labels : array-like, shape (n,), optional
-        A clustering, whose clusters get exact minimum spanning trees first.
+        A clustering, whose clusters get exact minimum spanning trees first. Objects with the label -1, noise, stay
+        single.
     metric : str, callable or Metric
         See :func:`assay.mst.make_metric`.
     budget : int or str
@@ -156,7 +159,7 @@ def complete_forest(
         No further doubling that would exceed it.
     max_component : int, optional
         See :func:`assay.mst.build_forest`; for `labels`.
-    random_state : int or Generator, optional
+    random_state : int, Generator or RandomState, optional
         For ``first="random"`` and "medoid".
     n_jobs : int, optional
         Threads; the result does not depend on it.
@@ -215,7 +218,7 @@ def complete_forest(
         mode=mode,
         target_alpha=target_alpha,
         target_beta=target_beta,
-        rng=np.random.default_rng(random_state),
+        rng=random_generator(random_state),
         n_jobs=resolve_jobs(n_jobs),
     )
     completion.timings["forest"] = built
@@ -296,8 +299,11 @@ def complete(
     if mode not in MODES:
         raise InputError(f"mode is {mode!r}", expected=f"one of {', '.join(MODES)}")
     for name, target in (("target_alpha", target_alpha), ("target_beta", target_beta)):
-        if target is not None and not target >= 1:
-            raise InputError(f"{name} is {target}", expected="a number >= 1")
+        if target is not None:
+            require_number(name, target, least=1, expected="a number >= 1")
+    if lookahead is not None:
+        require_number("lookahead", lookahead, least=0, expected="a number > 0")
+    require_flag("extra_edge", extra_edge)
     rng = np.random.default_rng(0) if rng is None else rng
     clock = _Clock(progress)
     calls_before = dict(counted.calls)
@@ -332,6 +338,12 @@ def complete(
     with clock.stage("completion"), counted.stage("weights"):
         # Blocks may be rounded (a matrix product, single precision); what is returned is evaluated pair by pair.
         added = evaluate_edges(counted, edges, n_jobs=n_jobs)
+    require_tree(
+        len(counted),
+        np.concatenate((forest.edges, edges)),
+        np.concatenate((forest.weights, added)),
+        what="the completion",
+    )
     total = forest.weight + float(added.sum())
     floor = min(total, forest.weight + (float(added.sum()) if exact else state.lower))
     costs = prefixes.component_costs(extra)

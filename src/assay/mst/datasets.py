@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+from collections.abc import Callable
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -107,7 +108,7 @@ def fashion(part: str = "all") -> NDArray[np.float32]:
         if file is None:
             raise InputError(
                 "FashionMNIST isn't here",
-                expected=f"Debian's package dataset-fashion-mnist, or fashion-mnist/ in the folder of {FOLDER_VARIABLE}",
+                expected=f"Debian's dataset-fashion-mnist, or fashion-mnist/ in the folder of {FOLDER_VARIABLE}",
             )
         images.append(read_points(file).data)
     return np.concatenate(images).astype(np.float32)
@@ -229,7 +230,7 @@ def us_names() -> list[str]:
     return list(dict.fromkeys(read_points(_paper_file("us-names"), "levenshtein").data))
 
 
-NAMED = {
+NAMED: dict[str, tuple[Callable[[], Any], str]] = {
     "fashion": (fashion, "euclidean"),
     "fashion-train": (lambda: fashion("train"), "euclidean"),
     "fashion-codes": (fashion_codes, "hamming"),
@@ -364,7 +365,9 @@ def random_metric(kind: str, n: int, *, rng: np.random.Generator) -> NDArray[np.
         lengths = np.where(rng.random((n, n)) < 4 / n, rng.exponential(size=(n, n)), 0.0)
         # A path through all objects keeps the graph connected.
         lengths[np.arange(n - 1), np.arange(1, n)] = rng.exponential(size=n - 1)
-        return np.asarray(shortest_path(np.triu(lengths, 1), directed=False))
+        paths = np.asarray(shortest_path(np.triu(lengths, 1), directed=False))
+        # A path's length depends on the end at which the summation starts, by its rounding.
+        return np.asarray(np.minimum(paths, paths.T), dtype=np.float64)
     raise InputError(f"no kind of metric '{kind}'", expected=f"one of: {', '.join(METRIC_KINDS)}")
 
 

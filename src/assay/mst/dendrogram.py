@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.core.errors import InputError, MissingPackageError
+from assay.mst._arguments import require_flag, require_number
 from assay.mst._graph import components, merge_heights
 
 __all__ = ["cut", "hdbscan", "linkage", "single_linkage"]
@@ -79,8 +80,7 @@ def cut(
     if (n_clusters is None) == (height is None):
         raise InputError(f"n_clusters is {n_clusters} and height is {height}", expected="exactly one of them")
     if height is not None:
-        if np.isnan(height):
-            raise InputError(f"height is {height}", expected="a number")
+        require_number("height", height, expected="a number")
         return components(n, edges[weights <= height])
     if isinstance(n_clusters, bool) or not isinstance(n_clusters, (int, np.integer)) or not 1 <= n_clusters <= n:
         raise InputError(
@@ -143,6 +143,13 @@ def hdbscan(
         raise InputError(f"min_cluster_size is {min_cluster_size!r}", expected="a whole number >= 2")
     if cluster_selection_method not in ("eom", "leaf"):
         raise InputError(f"cluster_selection_method is {cluster_selection_method!r}", expected='"eom" or "leaf"')
+    for name, value in (
+        ("cluster_selection_epsilon", cluster_selection_epsilon),
+        ("cluster_selection_persistence", cluster_selection_persistence),
+        ("max_cluster_size", max_cluster_size),
+    ):
+        require_number(name, value, least=0, expected="a number >= 0")
+    require_flag("allow_single_cluster", allow_single_cluster)
     n = len(edges) + 1
     if n <= min_cluster_size:
         everything = allow_single_cluster and n == min_cluster_size
@@ -174,9 +181,13 @@ def single_linkage(
 ) -> FloatArray:
     """Return the single-linkage dendrogram, as ``scipy.cluster.hierarchy.linkage(X, "single")`` does, in O(n) memory.
 
+    A drop-in for it on vectors; distances that are known already, condensed as ``scipy.spatial.distance.pdist`` gives
+    them or as a square matrix, need ``metric="precomputed"``.
+
     Parameters
     ----------
     X : objects of the metric, or a Metric
+        For "precomputed", distances of shape (n (n - 1) / 2,) or (n, n).
     metric : str, callable or Metric
         See :func:`assay.mst.make_metric`.
     exact : bool
@@ -198,9 +209,17 @@ def single_linkage(
     >>> single_linkage(np.array([[0.0], [1.0], [3.0]]))
     array([[0., 1., 1., 2.],
            [2., 3., 2., 3.]])
+    >>> bool((single_linkage(np.array([1.0, 3.0, 2.0]), "precomputed")[:, 2] == [1, 2]).all())
+    True
     """
     from assay.mst.estimator import MetricMST
 
+    require_flag("exact", exact)
+    one_row = isinstance(X, np.ndarray) and X.ndim == 1 and X.dtype.kind in "fiu"
+    if one_row and isinstance(metric, str) and metric != "precomputed":
+        raise InputError(
+            f"X has shape {X.shape}", expected='objects, one a row; for condensed distances, metric="precomputed"'
+        )
     if exact and options:
         raise InputError(
             f"{', '.join(sorted(options))} given with exact=True", expected="these options with exact=False"

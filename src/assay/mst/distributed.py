@@ -1,8 +1,8 @@
 """Objects that don't fit one machine's memory: read in blocks from files, and reduced where they are read.
 
 A tree needs three reductions over all objects: the nearest centre of each, a tree of each component, and the nearest
-object of each component to each representative. A :class:`SpreadMetric` does them as maps over blocks, on threads, a Ray
-cluster or a Dask cluster, with the same functions that one machine uses on its own memory, and merges the results by
+object of each component to each representative. A :class:`SpreadMetric` does them as maps over blocks, on threads, Ray
+or Dask, with the same functions that one machine uses on its own memory, and merges the results by
 minima in the order of the blocks. So the tree is the same, bit for bit, whatever does the work; what is kept in one
 place is O(n) numbers and the t x t matrices of t components.
 """
@@ -10,12 +10,13 @@ place is O(n) numbers and the t x t matrices of t components.
 from __future__ import annotations
 
 import os
+import re
+import socket
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,14 @@ BYTES_PER_TEXT = 96
 
 PAIRS_AT_ONCE = 1 << 16
 """Pairs of one task: their objects are gathered first."""
+
+ANSWER_SECONDS = 3.0
+"""How long the address of a cluster may take to accept a connection."""
+
+CONNECT_SECONDS = 5.0
+"""How long a scheduler that accepted a connection may take to speak."""
+
+HOST_AND_PORT = re.compile(r"(?:\w+://)?(\[[^]]+\]|[^/:\[\]]+):(\d+)/?")
 
 AHEAD = 4
 """Tasks per worker that are on their way, so that no worker waits and the results of few lie about."""
@@ -154,14 +163,16 @@ def _open_parts(path: Path) -> list[_Part]:
     if path.suffix == ".npy":
         try:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, OSError) as error:
-            raise InputError(f"damaged: {error}", file=path, expected="a NumPy array") from error
+        except (ValueError, OSError, EOFError) as error:
+            raise InputError("damaged, or not an array of numbers", file=path, expected="a NumPy array") from error
         if array.ndim != 2 or array.dtype.kind not in "fiub":
             raise InputError(f"holds {array.dtype} of shape {array.shape}", file=path, expected="numbers (n, d)")
         return [_Part(len(array), lambda: array)]
     if path.suffix in (".arrow", ".feather", ".ipc"):
         return _arrow_parts(path)
-    raise InputError(f"unknown ending '{path.suffix}'", file=path, expected="a folder of .parquet files, .parquet, .arrow or .npy")
+    raise InputError(
+        f"unknown ending '{path.suffix}'", file=path, expected="a folder of .parquet files, .parquet, .arrow or .npy"
+    )
 
 
 def _parquet_parts(file: Path) -> list[_Part]:
@@ -173,7 +184,11 @@ def _parquet_parts(file: Path) -> list[_Part]:
         sizes = [groups.metadata.row_group(number).num_rows for number in range(groups.num_row_groups)]
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"damaged: {str(error).splitlines()[0]}", file=file, expected="a Parquet file") from error
-    return [_Part(size, lambda number=number: _rows_of(groups.read_row_group(number), file)) for number, size in enumerate(sizes)]
+
+    def read(number: int) -> Any:
+        return _rows_of(groups.read_row_group(number), file)
+
+    return [_Part(size, partial(read, number)) for number, size in enumerate(sizes)]
 
 
 def _arrow_parts(file: Path) -> list[_Part]:
@@ -188,7 +203,7 @@ def _arrow_parts(file: Path) -> list[_Part]:
     def read(number: int) -> Any:
         return _rows_of(pa.Table.from_batches([batches.get_batch(number)]), file)
 
-    return [_Part(size, lambda number=number: read(number)) for number, size in enumerate(sizes)]
+    return [_Part(size, partial(read, number)) for number, size in enumerate(sizes)]
 
 
 def _rows_of(table: pa.Table, file: Path) -> Any:
@@ -205,8 +220,12 @@ def _rows_of(table: pa.Table, file: Path) -> Any:
         return rows.flatten().to_numpy(zero_copy_only=False).reshape(len(rows), kinds[0].list_size)
     if len(kinds) == 1:
         values = table.column(0).to_pylist()
-        return [frozenset(value) for value in values] if pa.types.is_nested(kinds[0]) else [str(value) for value in values]
-    raise InputError(f"has columns of {', '.join(map(str, kinds))}", file=file, expected="numbers, or one column of objects")
+        return (
+            [frozenset(value) for value in values] if pa.types.is_nested(kinds[0]) else [str(value) for value in values]
+        )
+    raise InputError(
+        f"has columns of {', '.join(map(str, kinds))}", file=file, expected="numbers, or one column of objects"
+    )
 
 
 class Executor(ABC):
@@ -234,16 +253,25 @@ class _Ray(Executor):
         except ImportError as error:
             raise MissingPackageError("ray", what='backend="ray"', extra="ray") from error
         self._ray = ray
+        if address is not None:
+            _require_answer(address, "Ray cluster")
         if not ray.is_initialized():
             if address is None:
                 ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, configure_logging=False)
             else:
-                ray.init(address=address, log_to_driver=False)
-        self.workers = max(1, int(ray.cluster_resources().get("CPU", workers)))
+                try:
+                    ray.init(address=address, log_to_driver=False)
+                except (ConnectionError, RuntimeError, ValueError) as error:
+                    raise _no_cluster(address, "Ray cluster") from error
+        self.workers = max(1, int(_cluster_cores(ray) or workers))
 
     def map(self, function: Callable[[Any, Any], Any], shared: Any, tasks: Iterable[Any]) -> Iterator[Any]:
         run, place = self._ray.remote(function), self._ray.put(shared)
         return _in_order((run.remote(place, task) for task in tasks), self._ray.get, ahead=AHEAD * self.workers)
+
+
+def _cluster_cores(ray: Any) -> float:
+    return float(ray.cluster_resources().get("CPU", 0))
 
 
 class _Dask(Executor):
@@ -255,7 +283,11 @@ class _Dask(Executor):
         if isinstance(address, Client):
             self._client = address
         elif address is not None:
-            self._client = Client(address)
+            _require_answer(address, "Dask scheduler")
+            try:
+                self._client = Client(address, timeout=CONNECT_SECONDS)
+            except (OSError, TimeoutError, ValueError) as error:
+                raise _no_cluster(address, "Dask scheduler") from error
         else:
             try:
                 self._client = get_client()
@@ -267,6 +299,22 @@ class _Dask(Executor):
         place = self._client.scatter(shared, broadcast=True, hash=False)
         futures = (self._client.submit(function, place, task, pure=False) for task in tasks)
         return _in_order(futures, lambda future: future.result(), ahead=AHEAD * self.workers)
+
+
+def _require_answer(address: Any, what: str) -> None:
+    """Refuse an address where nobody accepts a connection: the libraries try for minutes before they say so."""
+    found = HOST_AND_PORT.fullmatch(str(address))
+    if found is None:
+        return
+    try:
+        with socket.create_connection((found[1].strip("[]"), int(found[2])), timeout=ANSWER_SECONDS):
+            pass
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, what) from error
+
+
+def _no_cluster(address: Any, what: str) -> InputError:
+    return InputError(f"no {what} at {address}", expected="the address of a running one, such as host:port")
 
 
 def _in_order(futures: Iterator[Any], result: Callable[[Any], Any], *, ahead: int) -> Iterator[Any]:
@@ -295,7 +343,7 @@ def open_executor(backend: str, *, address: Any = None, workers: int = 1) -> Exe
     Raises
     ------
     InputError
-        There is no such backend.
+        There is no such backend, or nothing answers at `address`.
     MissingPackageError
         Its package isn't installed.
     """
@@ -375,13 +423,17 @@ class SpreadMetric(ReducingMetric):
         found = list(self.executor.map(_nearest, shared, tasks))
         return np.concatenate([labels for labels, _ in found]), np.concatenate([distances for _, distances in found])
 
-    def trees(self, batches: Sequence[Sequence[IntArray]], *, matrix_members: int) -> Iterator[list[tuple[IntArray, FloatArray]]]:
+    def trees(
+        self, batches: Sequence[Sequence[IntArray]], *, matrix_members: int
+    ) -> Iterator[list[tuple[IntArray, FloatArray]]]:
         """Yield, for each batch of components, the minimum spanning tree of every one: members and lengths of edges."""
         tasks = ([self.members[members] for members in batch] for batch in batches)
         for batch, trees in zip(batches, self.executor.map(_trees, (self.spec, matrix_members), tasks), strict=True):
             yield [(members[tree], lengths) for members, (tree, lengths) in zip(batch, trees, strict=True)]
 
-    def minima(self, labels: IntArray, count: int, points: IntArray, component: IntArray) -> tuple[FloatArray, IntArray]:
+    def minima(
+        self, labels: IntArray, count: int, points: IntArray, component: IntArray
+    ) -> tuple[FloatArray, IntArray]:
         """Return each representative's distance to every other component, and the object there that attains it."""
         shared = (self.spec, self.members[points], component, count)
         bounds = list(self._blocks())
@@ -435,17 +487,26 @@ def spread_metric(
 
     Examples
     --------
+    >>> import tempfile
     >>> import numpy as np
-    >>> np.save("points.npy", np.random.default_rng(0).normal(size=(1000, 4)))
-    >>> len(spread_metric("points.npy", "cityblock"))
-    1000
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/points.npy", np.random.default_rng(0).normal(size=(1000, 4)))
+    ...     metric = spread_metric(f"{folder}/points.npy", "cityblock")
+    ...     len(metric), metric.pairs(np.array([5]), np.array([5])).tolist()
+    (1000, [0.0])
     """
     if not isinstance(metric, str) or metric == "precomputed":
-        raise InputError(f"metric is {metric!r} on stored objects", expected="the name of a metric on the objects themselves")
+        raise InputError(
+            f"metric is {metric!r} on stored objects", expected="the name of a metric on the objects themselves"
+        )
     points = StoredObjects(path, block_bytes=block_bytes)
     executor = open_executor(backend, address=address, workers=workers)
     spec = _Spec(points, metric, tuple(sorted(params.items())))
-    if metric == "euclidean" and isinstance(first := points.take(np.arange(1)), np.ndarray) and first.shape[1] >= EXPANDED_FROM:
+    if (
+        metric == "euclidean"
+        and isinstance(first := points.take(np.arange(1)), np.ndarray)
+        and first.shape[1] >= EXPANDED_FROM
+    ):
         rows = (np.arange(low, high) for low, high in tiles(len(points), ROWS_AT_ONCE))
         total = np.zeros(first.shape[1])
         for part in executor.map(_column_sums, points, rows):
@@ -471,7 +532,10 @@ def _nearest(shared: tuple[_Spec, IntArray], task: IntArray) -> tuple[IntArray, 
 
 def _trees(shared: tuple[_Spec, int], task: Sequence[IntArray]) -> list[tuple[IntArray, FloatArray]]:
     spec, matrix_members = shared
-    return [prim(CountedMetric(spec.on(members)), np.arange(len(members)), matrix_members=matrix_members) for members in task]
+    return [
+        prim(CountedMetric(spec.on(members)), np.arange(len(members)), matrix_members=matrix_members)
+        for members in task
+    ]
 
 
 class _BlockForest(Forest):
@@ -482,7 +546,9 @@ class _BlockForest(Forest):
         self.__dict__["sizes"] = np.bincount(labels, minlength=count).astype(np.int64)
 
 
-def _minima(shared: tuple[_Spec, IntArray, IntArray, int], task: tuple[IntArray, IntArray]) -> tuple[FloatArray, IntArray]:
+def _minima(
+    shared: tuple[_Spec, IntArray, IntArray, int], task: tuple[IntArray, IntArray]
+) -> tuple[FloatArray, IntArray]:
     from assay.mst.completion import segmented_minima  # completion builds on forests, and this on both
 
     spec, points, component, count = shared

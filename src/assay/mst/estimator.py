@@ -24,7 +24,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from assay.core.errors import InputError, MissingPackageError
 from assay.core.files import atomic_path, existing_file
 from assay.mst import dendrogram
-from assay.mst._tiles import resolve_jobs
+from assay.mst._arguments import require_flag, require_number, require_share, seed_of
+from assay.mst._graph import first_cycle
+from assay.mst._tiles import interruptible, resolve_jobs
 from assay.mst._vectors import VECTOR_METRICS, VectorMetric
 from assay.mst.certificate import Certificate, certify, merge_trees
 from assay.mst.completion import Completion, complete
@@ -135,13 +137,13 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     min_samples : int, optional
         Make the tree of the mutual reachability distance with this neighbour's core distance, as HDBSCAN does. Core
         distances are exact up to 20 000 objects, and upper bounds from a random partition beyond.
-    random_state : int, optional
-        Seed. None draws one.
+    random_state : int, Generator or RandomState, optional
+        Seed, or a generator that draws it. None takes one from the system.
     n_jobs : int, optional
-        Threads; the result does not depend on it.
+        Threads; -1 for all cores, -2 for all but one, and so on, at least one. The result does not depend on it.
     max_distance_calls : int, optional
         Evaluations that may be spent. Optional work (further forests, larger budgets, certificate) is left out when
-        it does not fit; an InputError says when the first tree does not.
+        it does not fit; where the first tree does not, an InputError says about how many it takes.
     block_bytes : int or str
         Upper limit of a block of distances, such as "64MB"; for objects in files, also of those held at a time.
     backend : {"threads", "ray", "dask"}
@@ -241,7 +243,7 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         n_clusters: int | None = None,
         metric_params: dict[str, Any] | None = None,
         min_samples: int | None = None,
-        random_state: int | None = None,
+        random_state: int | np.random.Generator | np.random.RandomState | None = None,
         n_jobs: int | None = None,
         max_distance_calls: int | None = None,
         block_bytes: int | str = "64MB",
@@ -284,6 +286,7 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.checkpoint = checkpoint
         self.progress = progress
 
+    @interruptible()
     def fit(self, X: Any, y: Any = None) -> MetricMST:
         """Make the tree.
 
@@ -309,7 +312,7 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self._require_parameters()
         metric = self._metric_on(X)
         counted = CountedMetric(metric, max_calls=self.max_distance_calls)
-        entropy = np.random.SeedSequence().entropy if self.random_state is None else self.random_state
+        entropy = seed_of(self.random_state)
         run = _Fit(
             self, X, counted, _Store.open(self.checkpoint, self, X, counted, entropy), n_jobs=resolve_jobs(self.n_jobs)
         )
@@ -370,7 +373,6 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             ("max_distance_calls", self.max_distance_calls, 1),
             ("max_component", self.max_component, 1),
             ("min_samples", self.min_samples, 1),
-            ("random_state", self.random_state, 0),
             ("n_clusters", self.n_clusters, 1),
         ):
             optional = argument not in ("n_forests", "certify", "check_metric")
@@ -379,12 +381,22 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 raise InputError(
                     f"{argument} is {number!r}", expected=f"a whole number >= {least}{' or None' if optional else ''}"
                 )
+        if not isinstance(self.random_state, (np.random.Generator, np.random.RandomState)):
+            seed_of(self.random_state)
         if self.certify == 1:
             raise InputError("certify is 1", expected="0, or at least 2 objects to sample")
-        if not 0 < self.confidence < 1:
-            raise InputError(f"confidence is {self.confidence}", expected="a number between 0 and 1")
-        if not self.tol >= 0:
-            raise InputError(f"tol is {self.tol}", expected="a number >= 0")
+        require_share("confidence", self.confidence)
+        require_number("tol", self.tol, least=0, expected="a number >= 0")
+        for argument, target in (("target_alpha", self.target_alpha), ("target_beta", self.target_beta)):
+            if target is not None:
+                require_number(argument, target, least=1, expected="a number >= 1")
+        require_flag("extra_edge", self.extra_edge)
+        require_flag("progress", self.progress)
+        by_threshold = isinstance(self.forest, str) and self.forest == "threshold"
+        if by_threshold:
+            require_number("threshold", self.threshold, least=0, expected='a distance >= 0 for forest="threshold"')
+        elif self.threshold is not None:
+            raise InputError(f"threshold is {self.threshold!r} with another forest", expected='forest="threshold"')
         parse_budget(self.budget, 1)
         resolve_bytes(self.block_bytes)
 
@@ -478,10 +490,19 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         path : path
+            It has to end in ``.npz``.
         force : bool
             Replace an existing file.
+
+        Raises
+        ------
+        InputError
+            The name has another ending, exists, or can't be written.
         """
         check_is_fitted(self)
+        file = _archive_name(path)
+        if file.exists() and not force:
+            raise InputError("exists already", file=file, expected="another name, or force=True")
         arrays: dict[str, Any] = {"edges": self.edges_, "weights": self.weights_, "labels": self.labels_}
         if self.core_distances_ is not None:
             arrays["core_distances"] = self.core_distances_
@@ -500,9 +521,9 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             "settings": _plain(self.get_params(deep=False)),
             "facts": facts,
         }
-        with atomic_path(path, force=force) as temporary, temporary.open("wb") as stream:
+        with atomic_path(file, force=force) as temporary, temporary.open("wb") as stream:
             np.savez(stream, header=_json_array(header), **arrays)
-        return Path(path)
+        return file
 
     @classmethod
     def load(cls, path: Any) -> MetricMST:
@@ -513,11 +534,17 @@ class MetricMST(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         InputError
-            The file is no saved tree, or of another version.
+            The file is no saved tree, of another version, or its parts don't fit together.
         """
-        arrays = _read_arrays(existing_file(path))
+        file = existing_file(_archive_name(path))
+        arrays = _read_arrays(file)
         header = arrays.pop("header")
-        model = cls(**header["settings"])
+        try:
+            _require_consistent(arrays, header["facts"])
+            model = cls(**header["settings"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            reason = error.message if isinstance(error, InputError) else "parts are missing or of another kind"
+            raise InputError(f"damaged: {reason}", file=file, expected="a file as MetricMST.save wrote it") from error
         for name, value in header["facts"].items():
             setattr(model, name, np.array(value, dtype=object) if name == "feature_names_in_" else value)
         model.edges_, model.weights_, model.labels_ = arrays["edges"], arrays["weights"], arrays["labels"]
@@ -548,6 +575,89 @@ _FACTS = (
 )
 
 
+def _archive_name(path: Any) -> Path:
+    """The path of a saved tree, which ends in ``.npz``."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputError(f"path is {path!r}", expected="the name of an .npz file")
+    file = Path(os.fspath(path))
+    if file.suffix.lower() != ".npz":
+        raise InputError(f"unknown ending '{file.suffix}'", file=file, expected=".npz")
+    return file
+
+
+def _require_consistent(arrays: dict[str, Any], facts: dict[str, Any]) -> None:
+    """Refuse what `MetricMST.save` can't have written: counts, ranges, trees and totals have to fit together."""
+    labels = _column(arrays, "labels", len(arrays["labels"]), kind="iu")
+    n = len(labels)
+    missing = [name for name in _FACTS if name not in facts]
+    if missing:
+        raise InputError(f"the header lacks {missing[0]}")
+    _require_forest("edges", arrays["edges"], n, n - 1)
+    weights = _column(arrays, "weights", n - 1)
+    _require_total("total_weight_", facts["total_weight_"], float(weights.sum()))
+    if facts["mst_lower_bound_"] is not None:
+        _require_total(
+            "mst_ratio_upper_", facts["mst_ratio_upper_"], _over(facts["total_weight_"], facts["mst_lower_bound_"])
+        )
+    for name in ("alpha_", "beta_"):
+        if facts[name] is not None and not facts[name] >= 1:
+            raise InputError(f"{name} is {facts[name]}")
+    if "core_distances" in arrays:
+        _column(arrays, "core_distances", n)
+    if "forest_labels" not in arrays:
+        if not facts["exact_"] or facts["n_components_"] != 1 or facts["largest_component_"] != n:
+            raise InputError("a tree that isn't exact has no forest")
+        return
+    parts = _column(arrays, "forest_labels", n, kind="iu")
+    sizes = np.bincount(parts) if n and parts.min() >= 0 else np.zeros(1, dtype=np.int64)
+    t = len(sizes)
+    if not sizes.all() or (facts["n_components_"], facts["largest_component_"]) != (t, int(sizes.max())):
+        raise InputError("forest_labels don't number the components that the header counts")
+    forest = arrays["forest_edges"]
+    _require_forest("forest_edges", forest, n, n - t)
+    if (parts[forest[:, 0]] != parts[forest[:, 1]]).any():
+        raise InputError("forest_edges join components")
+    bridges = arrays["completion_edges"]
+    _require_forest("completion_edges", bridges, n, t - 1)
+    if first_cycle(t, parts[bridges]) >= 0:
+        raise InputError("completion_edges don't join the components to a tree")
+    _column(arrays, "forest_weights", n - t)
+    _column(arrays, "completion_weights", t - 1)
+    _column(arrays, "component_costs", t)
+    counts = _column(arrays, "representative_counts", t, kind="iu")
+    chosen = _column(arrays, "representatives", int(counts.sum()), kind="iu", stop=n)
+    if counts.min() < 1 or (parts[chosen] != np.repeat(np.arange(t), counts)).any():
+        raise InputError("representatives lie in other components than their counts say")
+    if "forest_centers" in arrays:
+        _column(arrays, "forest_centers", t, kind="iu", stop=n)
+
+
+def _column(arrays: dict[str, Any], name: str, size: int, *, kind: str = "f", stop: int | None = None) -> NDArray[Any]:
+    """An array of one dimension and that size: finite and not negative, or indices below `stop`."""
+    array: NDArray[Any] = arrays[name]
+    if array.shape != (size,) or array.dtype.kind not in kind:
+        raise InputError(f"{name} holds {array.dtype} of shape {array.shape} instead of ({size},)")
+    if kind == "f" and not (np.isfinite(array) & (array >= 0)).all():
+        raise InputError(f"{name} holds a value that is no length")
+    if stop is not None and ((array < 0) | (array >= stop)).any():
+        raise InputError(f"{name} holds an index out of range")
+    return array
+
+
+def _require_forest(name: str, edges: NDArray[Any], n: int, count: int) -> None:
+    if edges.shape != (count, 2) or edges.dtype != np.int64:
+        raise InputError(f"{name} holds {edges.dtype} of shape {edges.shape} instead of ({count}, 2)")
+    if ((edges < 0) | (edges >= n)).any():
+        raise InputError(f"{name} has an end out of range")
+    if first_cycle(n, edges) >= 0:
+        raise InputError(f"{name} holds a cycle")
+
+
+def _require_total(name: str, given: float, found: float | None) -> None:
+    if found is None or not (given == found or math.isclose(given, found, rel_tol=1e-9)):
+        raise InputError(f"{name} is {given}, the arrays make it {found}")
+
+
 def _over(weight: float, bound: float | None) -> float | None:
     if bound is None:
         return None
@@ -563,7 +673,7 @@ def resolve_bytes(size: int | str) -> int:
         unit = next((unit for unit in sorted(units, key=len, reverse=True) if text.endswith(unit)), "")
         with suppress(ValueError):
             value = float(text.removesuffix(unit)) * units.get(unit, 1)
-    elif not isinstance(size, bool):
+    elif isinstance(size, (int, float, np.integer, np.floating)) and not isinstance(size, bool):
         value = float(size)
     if not value >= LEAST_BLOCK:
         raise InputError(
@@ -721,9 +831,13 @@ class _Fit:
                     self._begin()
                 else:
                     self._add(number)
-            except CallsExceeded:
+            except CallsExceeded as error:
                 if number == 0:
-                    raise
+                    needed = max(self.counted.total + error.needed, self._forest_calls())
+                    raise InputError(
+                        f"max_distance_calls is {model.max_distance_calls}",
+                        expected=f"about {needed:,} for the first tree",
+                    ) from error
                 break
             self.forest_weights.append(float(self.weights.sum()))
             if number and self.forest_weights[-2] - self.forest_weights[-1] < model.tol * self.forest_weights[-2]:
@@ -810,7 +924,7 @@ class _Fit:
         if isinstance(source, str):
             return build_forest(self.counted, forest=source, threshold=model.threshold, vectors=self.X, **options)
         if hasattr(source, "fit_predict"):
-            return build_forest(self.counted, estimator=clone(source), vectors=self.X, **options)
+            return build_forest(self.counted, estimator=clone(source, safe=False), vectors=self.X, **options)
         given = np.asarray(source)
         options["labels" if given.ndim == 1 else "edges"] = given
         return build_forest(self.counted, **options)
@@ -976,10 +1090,16 @@ class _Store:
     def open(cls, folder: Any, model: MetricMST, X: Any, counted: CountedMetric, entropy: Any) -> _Store:
         if folder is None:
             return cls(None, entropy)
+        if not isinstance(folder, (str, os.PathLike)) or not os.fspath(folder):
+            raise InputError(f"checkpoint is {folder!r}", expected="the name of a folder")
         path = Path(folder)
         if path.exists() and not path.is_dir():
             raise InputError("is a file", file=path, expected="a folder for checkpoint")
-        path.mkdir(parents=True, exist_ok=True)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise InputError(reason, file=path, expected="a folder for checkpoint that can be made") from error
         header = {"kind": FILE_KIND, "version": FILE_VERSION, "digest": _digest(model, X, counted)}
         start = path / "start.npz"
         if start.exists():

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.core.errors import InputError, MissingPackageError
-from assay.mst._graph import grow_tree, prim_matrix
+from assay.mst._graph import grow_tree, prim_matrix, require_tree
 from assay.mst._tiles import resolve_jobs
 from assay.mst._vectors import VectorMetric
 from assay.mst.metrics import CountedMetric, Metric
@@ -49,12 +49,12 @@ def cheapest_method(metric: Metric) -> str:
     {"prim", "quitefastmst", "mlpack"}
         Of those that are installed.
     """
-    rows = _embedded(metric)
-    if rows is None or len(rows) <= MATRIX_OBJECTS:
+    vectors = _euclidean_like(metric)
+    if vectors is None or len(vectors) <= MATRIX_OBJECTS:
         return "prim"
-    if rows.shape[1] <= QUITEFASTMST_DIMS and find_spec("quitefastmst"):
+    if vectors.X.shape[1] <= QUITEFASTMST_DIMS and find_spec("quitefastmst"):
         return "quitefastmst"
-    if rows.shape[1] <= MLPACK_DIMS and find_spec("mlpack"):
+    if vectors.X.shape[1] <= MLPACK_DIMS and find_spec("mlpack"):
         return "mlpack"
     return "prim"
 
@@ -88,6 +88,8 @@ def exact_mst(
         Where the method is unknown or does not fit the metric.
     MissingPackageError
         Where its package is not installed.
+    AssayError
+        Where a package returned something else than a spanning tree.
 
     Notes
     -----
@@ -109,14 +111,23 @@ def exact_mst(
     if chosen == "prim":
         edges = _prim(metric, jobs)
     else:
-        rows = _embedded(metric)
-        if rows is None:
+        vectors = _euclidean_like(metric)
+        if vectors is None:
             raise InputError(
                 f"method={method!r} got the metric {metric.name}", expected=f"one of {', '.join(_EUCLIDEAN)}"
             )
-        edges = _delegates[chosen](rows, jobs)
+        edges = _delegates[chosen](vectors.embedded(), jobs)
+        require_tree(len(metric), edges, what=f"method={chosen!r}")
+        weights = metric.pairs(edges[:, 0].copy(), edges[:, 1].copy())
+        # Squares of distances below the floor may have underflowed there: duplicates may be told apart by nothing else.
+        floor = np.ldexp(vectors.scaling.floor, vectors.scaling.exponent)
+        if ((weights > 0) & (weights < floor)).any():
+            chosen = "prim"
+            edges = _prim(metric, jobs)
     edges = np.sort(edges, axis=1)
-    weights = metric.pairs(edges[:, 0].copy(), edges[:, 1].copy()) if chosen != "prim" else _weights(metric, edges)
+    if chosen == "prim":
+        weights = _weights(metric, edges)
+    require_tree(len(metric), edges, weights, what=f"method={chosen!r}")
     order = np.lexsort((edges[:, 1], edges[:, 0], weights))
     return edges[order], weights[order]
 
@@ -152,10 +163,10 @@ def _prim(metric: Metric, jobs: int) -> NDArray[np.int64]:
     return np.column_stack((anchor, remaining))
 
 
-def _embedded(metric: Metric) -> NDArray[np.float64] | None:
-    """Return points whose Euclidean distances order the pairs as `metric` does, float64 (n, d), or None."""
+def _euclidean_like(metric: Metric) -> VectorMetric | None:
+    """Return `metric` without its count where it increases with a Euclidean distance of rows."""
     plain = metric.metric if isinstance(metric, CountedMetric) else metric
-    return plain.embedded() if isinstance(plain, VectorMetric) else None
+    return plain if isinstance(plain, VectorMetric) and plain.euclidean else None
 
 
 def _quitefastmst(rows: NDArray[np.float64], jobs: int) -> NDArray[np.int64]:

@@ -17,8 +17,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from assay.core.errors import InputError, MissingPackageError
+from assay.mst._arguments import random_generator, require_number
 from assay.mst._graph import components, first_cycle, grow_tree, minimum_spanning_forest, prim_matrix
-from assay.mst._tiles import TILE_ENTRIES, ordered_map, resolve_jobs, tiles
+from assay.mst._tiles import TILE_ENTRIES, interruptible, ordered_map, resolve_jobs, tiles
 from assay.mst.metrics import CountedMetric, make_metric
 
 __all__ = ["Centers", "Forest", "build_forest", "kcenter", "resolve_components"]
@@ -40,10 +41,15 @@ WEIGHT_SLACK = 1e-6
 """Relative difference between a user's edge weight and the distance that text or float32 can explain."""
 
 
+NOISE = -1
+"""The label of objects that a clusterer puts into no cluster."""
+
+
 class CallsExceeded(InputError):
     """The next step would take more distances than `max_distance_calls` leaves."""
 
     def __init__(self, counted: CountedMetric, needed: int, *, what: str) -> None:
+        self.needed = needed
         super().__init__(
             f"max_distance_calls is {counted.max_calls}, of which {counted.remaining} are left",
             expected=f"{needed} more for {what}",
@@ -185,6 +191,7 @@ def as_counted(X: Any, metric: Any, **options: Any) -> CountedMetric:
     return X if isinstance(X, CountedMetric) else CountedMetric(make_metric(X, metric, **options))
 
 
+@interruptible()
 def kcenter(
     X: Any,
     n_components: int | float | str = "sqrt",
@@ -315,6 +322,7 @@ def _row_minima(block, arguments, minima):  # type: ignore[no-untyped-def]
         minima[row] = smallest
 
 
+@interruptible()
 def build_forest(
     X: Any,
     *,
@@ -329,7 +337,7 @@ def build_forest(
     n_neighbors: int = 15,
     start: int | None = None,
     max_component: int | None = None,
-    random_state: int | np.random.Generator | None = None,
+    random_state: int | np.random.Generator | np.random.RandomState | None = None,
     n_jobs: int | None = None,
     vectors: Any = None,
     block_bytes: int = BLOCK_BYTES,
@@ -348,13 +356,14 @@ def build_forest(
     metric : str, callable or Metric
         See :func:`assay.mst.make_metric`.
     labels : array-like, shape (n,), optional
-        Any clustering of the objects; the label -1 (noise) is a cluster like any other.
+        Any clustering of the objects. The label -1 is noise, as scikit-learn's clusterers write it: each such object
+        is a component of its own.
     edges : array-like of int, shape (m, 2), optional
         A forest that the user has. Its components are what it connects.
     weights : array-like of float, shape (m,), optional
         Lengths of `edges`, checked against the distances.
     estimator : object with fit_predict, optional
-        Clusters `X` (or `vectors`), which has to be something it takes; noise (-1) is one cluster.
+        Clusters `X` (or `vectors`), which has to be something it takes; its labels are read as `labels`.
     threshold : float, optional
         The distance up to which ``forest="threshold"`` joins.
     n_neighbors : int
@@ -364,7 +373,7 @@ def build_forest(
     max_component : int, optional
         Components larger than this are split by the same procedure and their tree is completed instead of exact;
         8 * n / t by default.
-    random_state : int or Generator, optional
+    random_state : int, Generator or RandomState, optional
         Source of random centres.
     n_jobs : int, optional
         Threads; the result does not depend on it.
@@ -401,7 +410,9 @@ def build_forest(
         raise InputError("weights are given without edges", expected="edges=, whose weights they are")
     n = len(counted)
     count = resolve_components(n_components, n)
-    rng = np.random.default_rng(random_state)
+    rng = random_generator(random_state)
+    if threshold is not None and (given or forest != "threshold"):
+        raise InputError(f"threshold is {threshold!r} with another forest", expected='forest="threshold" with it')
     seen = X if vectors is None else vectors
     grower = _Grower(
         counted,
@@ -430,8 +441,8 @@ def build_forest(
     if forest == "knn":
         return _neighbour_forest(counted, seen, count=count, n_neighbors=n_neighbors, rng=rng, n_jobs=grower.n_jobs)
     if forest == "threshold":
-        if threshold is None or not threshold >= 0:
-            raise InputError(f"threshold is {threshold}", expected='a distance >= 0 for forest="threshold"')
+        require_number("threshold", threshold, least=0, expected='a distance >= 0 for forest="threshold"')
+        assert threshold is not None
         return _threshold_forest(counted, float(threshold), count=count, n_jobs=grower.n_jobs)
     raise InputError(f"forest is {forest!r}", expected='"kcenter", "random", "knn" or "threshold"')
 
@@ -456,9 +467,14 @@ class _Grower:
                 f"label {int(np.argmin(np.isfinite(given)))} is {given[np.argmin(np.isfinite(given))]}",
                 expected="a finite label",
             )
-        used, compact = np.unique(given, return_inverse=True)
-        del used
-        return self._grow(_bare_forest(compact.astype(np.int64), kind=kind), None)
+        clusters, compact = np.unique(given, return_inverse=True)
+        compact = compact.astype(np.int64)
+        if given.dtype.kind in "if":
+            noise = np.flatnonzero(given == NOISE)
+            compact[noise] = len(clusters) + np.arange(len(noise))
+            # The noise's own number is free again.
+            compact = np.unique(compact, return_inverse=True)[1].astype(np.int64)
+        return self._grow(_bare_forest(compact, kind=kind), None)
 
     def on_centers(self, centers: Centers, *, kind: str) -> Forest:
         return self._grow(_bare_forest(centers.labels, kind=kind, centers=centers.indices), centers.distances)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -45,6 +46,57 @@ First: TypeAlias = Literal["lowest", "random", "center", "medoid"]
 PLOT_FACTORS = (0, 1, 2, 4, 8, 16)
 """Budgets of ``plot budget``, in multiples of the number of components."""
 
+OPTION_OF = {
+    "n_forests": "--forests",
+    "n_components": "--components",
+    "n_clusters": "--clusters",
+    "n_jobs": "--jobs",
+    "random_state": "--seed",
+    "max_distance_calls": "--max-calls",
+    "max_component": "--max-component",
+    "target_alpha": "--target-alpha",
+    "target_beta": "--target-beta",
+    "check_metric": "--check-metric",
+    "min_samples": "--min-samples",
+    "min_cluster_size": "--min-cluster-size",
+    "extra_edge": "--extra-edge",
+    "block_bytes": "--block-bytes",
+    "ci": "--interval",
+    **{
+        name: f"--{name}"
+        for name in (
+            *("address", "algorithm", "allocation", "backend", "binarize", "budget", "certify", "checkpoint"),
+            *("components", "confidence", "first", "forest", "height", "metric", "p", "samples", "shown"),
+            *("threshold", "unit"),
+        )
+    },
+}
+"""What the command calls an argument of the library."""
+
+SUBJECT = re.compile(rf"({'|'.join(OPTION_OF)}) (?=is )")
+ASSIGNMENT = re.compile(rf"\b({'|'.join(OPTION_OF)})=(?:\"([^\"]*)\"|'([^']*)'|(?=[\w.]))")
+
+
+@contextmanager
+def _in_words_of_the_command() -> Iterator[None]:
+    """Let errors speak of options where the library speaks of its arguments, and of no file then."""
+    try:
+        yield
+    except InputError as error:
+        message, expected = _as_options(error.message), error.expected and _as_options(error.expected)
+        if expected is not None:
+            expected = expected.partition(" or None")[0]
+        file = None if SUBJECT.match(error.message) else error.file
+        if (message, expected, file) == (error.message, error.expected, error.file):
+            raise
+        raise InputError(message, file=file, row=error.row, column=error.column, expected=expected) from error
+
+
+def _as_options(text: str) -> str:
+    """``n_forests is 0`` as ``--forests is 0``, and ``forest="threshold"`` as ``--forest threshold``."""
+    text = SUBJECT.sub(lambda found: f"{OPTION_OF[found[1]]} ", text, count=1) if SUBJECT.match(text) else text
+    return ASSIGNMENT.sub(lambda found: f"{OPTION_OF[found[1]]} {found[2] or found[3] or ''}", text)
+
 
 @Parameter(name="*", group=Group("Reading the points", sort_key=2))
 @dataclass(frozen=True)
@@ -56,7 +108,8 @@ class Reading:
     key
         Which array of an .npz or .h5 file.
     column
-        Which column of a table (.csv, .tsv, .parquet, .arrow) holds the strings, sets or vectors.
+        Which column of a table (.csv, .tsv, .parquet, .arrow) holds the strings, sets or vectors. A table of numbers
+        alone needs none: its rows are vectors. Its cells may be separated by comma, semicolon or tab.
     sep
         What separates the items of a set; by default tab, semicolon or comma where a line holds one, else blanks.
     format
@@ -94,14 +147,36 @@ class Reporting:
     """
 
     json: Flag = False
-    quiet: Flag = False
+    quiet: Annotated[bool, Parameter(negative="", alias="-q")] = False
     force: Flag = False
 
 
-AS_FILE, AS_USUAL = Reading(), Reporting()
+@Parameter(name="*", group=Group("Points that don't fit in memory", sort_key=4))
+@dataclass(frozen=True)
+class Spreading:
+    """Where the work is done.
+
+    Parameters
+    ----------
+    backend
+        memory reads the file whole. threads, ray and dask read blocks of a folder of .parquet files, or of one
+        .parquet, .arrow or .npy file, which every worker must see under this name; the tree is the same.
+    address
+        The Ray or Dask cluster; by default a local one.
+    block_bytes
+        Memory that each worker takes for points, such as 64MB.
+    """
+
+    backend: Literal["memory", "threads", "ray", "dask"] = "memory"
+    address: str | None = None
+    block_bytes: str = "64MB"
+
+
+AS_FILE, AS_USUAL, IN_MEMORY = Reading(), Reporting(), Spreading()
 
 
 @app.command
+@_in_words_of_the_command()
 def tree(
     points: PointFile,
     /,
@@ -131,6 +206,7 @@ def tree(
     checkpoint: str | None = None,
     reading: Reading = AS_FILE,
     reporting: Reporting = AS_USUAL,
+    spreading: Spreading = IN_MEMORY,
 ) -> None:
     """Build a spanning tree that is close to the minimum, and say how close.
 
@@ -143,7 +219,7 @@ def tree(
     Parameters
     ----------
     points
-        The file with the objects.
+        The file with the objects. An empty line of a .txt file is an empty string, or an empty set.
     metric
         euclidean, cityblock, chebyshev, minkowski, haversine (latitude and longitude in radians, distance on the unit
         sphere), cosine (as a chord), hamming (entries that differ), jaccard, levenshtein, precomputed; or, without
@@ -159,7 +235,7 @@ def tree(
     forest
         How the points are divided first.
     threshold
-        The distance up to which --forest threshold joins points, in units of the metric.
+        The distance up to which --forest threshold joins points, in units of the metric; for no other forest.
     budget
         Extra representatives: a number, or a multiple of the number of components such as 2t.
     allocation
@@ -173,7 +249,8 @@ def tree(
     target_beta
         The same for the tighter certificate.
     max_calls
-        Distance calls after which the budget isn't raised further.
+        Distance calls that may be spent. Further forests, a larger budget and the certificate are left out when they
+        don't fit; where the first tree doesn't, nothing is done.
     max_component
         Components with more points are divided again; by default 8 times the mean size.
     algorithm
@@ -192,7 +269,7 @@ def tree(
     seed
         The seed of everything random; the same seed gives the same tree for any number of jobs.
     jobs
-        Threads; by default all cores.
+        Threads; by default all cores (-1); -2 is all but one, and so on, at least one.
     checkpoint
         A folder that keeps finished stages, so that the same command goes on after a stop.
     """
@@ -203,11 +280,13 @@ def tree(
     if out is not None:
         _require_other_file(out, points)
         check_tree_output(out, force=reporting.force)
-    elif not reporting.quiet and not reporting.json:
-        print("The tree is not kept: add -o tree.csv to keep it.", file=sys.stderr)
-    objects = _read(points, metric, reading)
+    in_memory = spreading.backend == "memory"
+    if in_memory:
+        objects = _read(points, metric, reading, reporting=reporting)
+    else:
+        _require_blocks(metric, reading)
     model = MetricMST(
-        metric=objects.metric,
+        metric=objects.metric if in_memory else metric,
         metric_params=_metric_options(reading),
         min_samples=min_samples,
         n_components=_components(components),
@@ -230,15 +309,21 @@ def tree(
         random_state=seed,
         n_jobs=jobs,
         checkpoint=checkpoint,
+        block_bytes=spreading.block_bytes,
+        backend="threads" if in_memory else spreading.backend,
+        address=spreading.address,
         progress=_shows_progress(reporting),
     )
     with _warnings_in_one_line(reporting), _stop_that_says(_way_on(checkpoint)):
-        measured = _measured(objects, reading)
-        # An approximate neighbour graph indexes the vectors themselves.
-        model.fit(objects.data if forest == "knn" else measured)
+        if not in_memory:
+            model.fit(points)
+        else:
+            measured = _measured(objects, reading)
+            # An approximate neighbour graph indexes the vectors themselves.
+            model.fit(objects.data if forest == "knn" else measured)
     summary = {
-        "points": len(objects),
-        "metric": measured.name,
+        "points": len(model.labels_),
+        "metric": measured.name if in_memory else metric,
         "min_samples": min_samples,
         "core_distances_exact": model.core_exact_,
         "weight": model.total_weight_,
@@ -261,11 +346,15 @@ def tree(
         if out.lower().endswith(".npz"):
             model.save(out, force=reporting.force)
         else:
-            write_tree(out, Tree(model.edges_, model.weights_), force=reporting.force, names=objects.names)
+            names = objects.names if in_memory else None
+            write_tree(out, Tree(model.edges_, model.weights_), force=reporting.force, names=names)
     _report(summary, _tree_lines(summary), reporting=reporting, out=out)
+    if out is None and not reporting.quiet and not reporting.json:
+        print("The tree is not kept: add -o tree.csv to keep it.", file=sys.stderr)
 
 
 @app.command
+@_in_words_of_the_command()
 def complete(
     points: PointFile,
     /,
@@ -299,7 +388,7 @@ def complete(
         The file with the objects, as for assay mst tree.
     forest
         Edges (.csv, .tsv, .parquet with u, v and perhaps weight; .npz; .graphml) or one label a point (.npy, .txt, or a
-        table with the column label).
+        table with the column label and perhaps point). Points with the label -1, noise, stay single.
     metric
         The metric, as for assay mst tree.
     out
@@ -319,11 +408,12 @@ def complete(
     target_beta
         The same for the tighter certificate.
     max_calls
-        Distance calls after which the budget isn't raised further.
+        Distance calls that may be spent. The budget isn't raised beyond them; where the completion doesn't fit at all,
+        nothing is done.
     seed
         The seed of everything random.
     jobs
-        Threads; by default all cores.
+        Threads; by default all cores (-1); -2 is all but one, and so on, at least one.
     """
     from assay.mst.completion import complete_forest
     from assay.mst.forest import build_forest
@@ -335,7 +425,7 @@ def complete(
         _require_other_file(out, points, forest)
         check_tree_output(out, force=reporting.force)
     given = _read_forest(forest)
-    objects = _read(points, metric, reading)
+    objects = _read(points, metric, reading, reporting=reporting)
     with _warnings_in_one_line(reporting), _stop_that_says(STOPPED):
         measured = _measured(objects, reading)
         counted = CountedMetric(measured)
@@ -377,6 +467,7 @@ def complete(
 
 
 @app.command
+@_in_words_of_the_command()
 def cut(
     tree_file: Annotated[PointFile, Parameter(name="TREE")],
     /,
@@ -449,6 +540,7 @@ def cut(
 
 
 @app.command
+@_in_words_of_the_command()
 def check(
     points: PointFile,
     tree_file: Annotated[PointFile, Parameter(name="TREE")],
@@ -479,7 +571,7 @@ def check(
     metric
         The metric, as for assay mst tree.
     samples
-        Points sampled for the certificate and the cycle test.
+        Points sampled for the certificate and the cycle test; 0 leaves them out.
     confidence
         The certificate's confidence.
     interval
@@ -487,7 +579,7 @@ def check(
     seed
         The seed of the sample.
     jobs
-        Threads; by default all cores.
+        Threads; by default all cores (-1); -2 is all but one, and so on, at least one.
     """
     from assay.mst.certificate import check_tree
     from assay.mst.trees import read_tree
@@ -496,8 +588,8 @@ def check(
     if _name(points) == _name(tree_file):
         raise InputError(f"points and tree are both {_name(points)}", expected="two files")
     given = read_tree(tree_file)
-    objects = _read(points, metric, reading)
-    with _warnings_in_one_line(reporting), _naming(_name(tree_file)):
+    objects = _read(points, metric, reading, reporting=reporting)
+    with _warnings_in_one_line(reporting), _stop_that_says("stopped"), _naming(_name(tree_file)):
         measured = _measured(objects, reading)
         report = check_tree(
             measured,
@@ -535,6 +627,7 @@ def check(
 
 
 @app.command
+@_in_words_of_the_command()
 def plot(
     kind: Literal["tree", "dendrogram", "components", "budget"],
     source: Annotated[PointFile, Parameter(name="IN")],
@@ -572,7 +665,7 @@ def plot(
     seed
         The seed of random forests.
     jobs
-        Threads; by default all cores.
+        Threads; by default all cores (-1); -2 is all but one, and so on, at least one.
     """
     from assay.mst.plots import check_figure_output, save_figure
 
@@ -580,25 +673,25 @@ def plot(
     check_figure_output(out, force=reporting.force)
     with _warnings_in_one_line(reporting), _stop_that_says(STOPPED):
         if kind == "tree":
-            figure = _tree_figure(source, points, reading=reading)
+            figure = _tree_figure(source, points, reading=reading, reporting=reporting)
         elif kind == "dendrogram":
-            figure = _dendrogram_figure(source, points, shown=shown, reading=reading)
+            figure = _dendrogram_figure(source, points, shown=shown, reading=reading, reporting=reporting)
         else:
-            objects = _read(source, metric, reading)
+            objects = _read(source, metric, reading, reporting=reporting)
             draw = _components_figure if kind == "components" else _budget_figure
             figure = draw(objects, _measured(objects, reading), seed=seed, jobs=jobs)
     save_figure(figure, out, force=reporting.force)
     _report({"kind": kind, "input": _name(source), "output": out}, [], reporting=reporting, out=out)
 
 
-def _tree_figure(source: str, points: str | None, *, reading: Reading) -> Figure:
+def _tree_figure(source: str, points: str | None, *, reading: Reading, reporting: Reporting) -> Figure:
     from assay.mst.plots import plot_tree, principal_plane, tree_layout
     from assay.mst.trees import read_tree, require_spanning
 
     given = read_tree(source)
     require_spanning(given, source)
     title = f"{_name(source)}: {given.n_points:,} points, weight {given.weights.sum():.6g}"
-    objects = None if points is None else _read(points, None, reading)
+    objects = None if points is None else _read(points, None, reading, reporting=reporting)
     if objects is None or objects.kind != "vectors":
         return plot_tree(tree_layout(given.edges, given.weights), given.edges, weights=given.weights, title=title)
     _require_same_size(given, objects, tree_file=_name(source))
@@ -606,7 +699,9 @@ def _tree_figure(source: str, points: str | None, *, reading: Reading) -> Figure
     return plot_tree(positions, given.edges, weights=given.weights, title=title, axis_labels=labels)
 
 
-def _dendrogram_figure(source: str, points: str | None, *, shown: int, reading: Reading) -> Figure:
+def _dendrogram_figure(
+    source: str, points: str | None, *, shown: int, reading: Reading, reporting: Reporting
+) -> Figure:
     from assay.mst.dendrogram import linkage
     from assay.mst.plots import plot_dendrogram
     from assay.mst.trees import read_tree, require_spanning
@@ -617,7 +712,7 @@ def _dendrogram_figure(source: str, points: str | None, *, shown: int, reading: 
     require_spanning(given, source)
     names = None
     if points is not None:
-        objects = _read(points, None, reading)
+        objects = _read(points, None, reading, reporting=reporting)
         _require_same_size(given, objects, tree_file=_name(source))
         names = objects.names
     with _naming(_name(source)):
@@ -655,18 +750,30 @@ def _name(path: str) -> str:
     return "standard input" if path == STREAM else path
 
 
-def _read(points: str, metric: str | None, reading: Reading) -> Points:
+def _read(points: str, metric: str | None, reading: Reading, *, reporting: Reporting) -> Points:
     from assay.mst.points import read_points
 
-    return read_points(
-        points,
-        metric,
-        key=reading.key,
-        column=reading.column,
-        sep=reading.sep,
-        form=reading.format,
-        binarize=reading.binarize,
-    )
+    with _warnings_in_one_line(reporting):
+        return read_points(
+            points,
+            metric,
+            key=reading.key,
+            column=reading.column,
+            sep=reading.sep,
+            form=reading.format,
+            binarize=reading.binarize,
+        )
+
+
+def _require_blocks(metric: str | None, reading: Reading) -> None:
+    """Blocks are read without a look at the whole, so the metric is named, and no option of reading applies."""
+    if metric is None:
+        raise InputError("no metric is given for points that are read in blocks", expected="-m METRIC")
+    for name in ("key", "column", "sep", "format", "binarize"):
+        if getattr(reading, name) is not None:
+            raise InputError(
+                f"--{name} with points that are read in blocks", expected="--backend memory, or no such option"
+            )
 
 
 def _measured(objects: Points, reading: Reading) -> Metric:
@@ -775,14 +882,19 @@ def _warnings_in_one_line(reporting: Reporting) -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("once", UserWarning)
+        # Numpy's words on an overflow name a line of this program; results are looked at where they are made.
+        warnings.simplefilter("ignore", RuntimeWarning)
         warnings.showwarning = show
         yield
 
 
 @contextmanager
 def _stop_that_says(line: str) -> Iterator[None]:
+    from assay.mst._tiles import interruptible
+
     try:
-        yield
+        with interruptible():
+            yield
     except KeyboardInterrupt:
         raise KeyboardInterrupt(line) from None
 
@@ -925,6 +1037,8 @@ def _fault(report: TreeReport, given: Tree, metric: Metric) -> str:
     worst = report.wrong_weights[:1]
     u, v = given.edges[worst[0]]
     distance = metric.pairs(given.edges[worst, 0], given.edges[worst, 1])[0]
+    if not math.isfinite(distance):
+        return f"edge {worst[0]} ({u}, {v}): these points have the {metric.name} distance {distance}; expected a number"
     return (
         f"edge {worst[0]} ({u}, {v}) has weight {given.weights[worst[0]]:.12g}; expected the distance {distance:.12g}"
     )

@@ -25,8 +25,11 @@ a function              anything                                     declared   
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
+
+import numpy as np
 
 from assay.core.errors import InputError
 from assay.mst._contract import (
@@ -119,6 +122,7 @@ def make_metric(
         return metric
     name = _ALIASES.get(metric, metric) if isinstance(metric, str) else None
     _require_options(name, p=p, unit=unit, packed=packed, vectorized=vectorized)
+    _require_collection(X)
     if callable(metric):
         return _checked_size(CallableMetric(_objects(X), metric, vectorized=vectorized, is_metric=is_metric))
     if name in VECTOR_METRICS:
@@ -156,14 +160,22 @@ def _require_options(name: str | None, *, p: float | None, unit: str, packed: bo
         raise InputError("vectorized is True", expected="vectorized only with a function as metric")
 
 
+def _require_collection(X: Any) -> None:
+    if isinstance(X, Mapping | AbstractSet | Iterator):
+        raise InputError(f"X is a {type(X).__name__}", expected="an array or a list, whose objects have numbers")
+    if np.ma.is_masked(X):
+        masked = int(np.ma.getmaskarray(X).sum())
+        raise InputError(f"X is an array with {masked} masked values", expected="no gaps: fill or drop them")
+
+
 def _vectors(X: Any, name: str, *, p: float | None) -> Metric:
     exponent = 2.0 if p is None else float(p)
     if type(X).__module__.partition(".")[0] == "torch":
-        from assay.mst._torch import TorchMetric, on_device
+        from assay.mst._torch import TorchMetric, in_host_memory, on_device
 
         if on_device(X):
             return TorchMetric(X, name, p=exponent)
-        X = X.detach().numpy()
+        X = in_host_memory(X, name)
     if hasattr(X, "tocsr"):
         raise InputError("X is a sparse matrix", expected=f"a dense array (n, d) for metric={name!r}")
     return VectorMetric(dense_rows(X, name), name, p=exponent)

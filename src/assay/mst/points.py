@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import math
 import os
 import re
 import sys
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from scipy.sparse import csr_matrix
 
-__all__ = ["Kind", "Points", "read_points", "standing_in"]
+__all__ = ["Kind", "Points", "damage", "read_points", "standing_in"]
 
 Kind: TypeAlias = Literal["vectors", "strings", "sets", "precomputed"]
 """What one object of a file is."""
@@ -65,6 +68,14 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
 IDX_NAME = re.compile(r"[.-]idx\d-ubyte(\.gz)?$")
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 ALL_SUFFIXES = tuple(suffix for group in SUFFIXES.values() for suffix in group)
+DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab"}
+DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
+FIRST_ROWS = 10
+"""Rows of a table by which its delimiter is recognised."""
+
+SQUARE_LOOKED_AT = 1000
+"""Rows and columns of a square array that are compared to see whether it is a distance matrix."""
+
 EXPECTED_SUFFIX = f"one of {', '.join(ALL_SUFFIXES)}, -idx3-ubyte, -idx3-ubyte.gz"
 
 
@@ -117,14 +128,16 @@ def read_points(
         ``.h5``, or an IDX file of images such as ``train-images-idx3-ubyte.gz``. Strings or sets, one a line:
         ``.txt``, or a column of a table. Sequences: ``.fasta``. A distance matrix, square or condensed: ``.npy``,
         ``.npz``, ``.h5``, with ``metric="precomputed"``. Text formats may be gzipped; ``"-"`` is standard input
-        (text only).
+        (text only). Numbers in text may be separated by comma, semicolon or tab, whatever the name; a warning says when
+        that isn't what the name promises. An empty line of a ``.txt`` file is an empty string, or an empty set.
     metric : str, optional
         Decides how a ``.txt`` line is read: as one string, or as a set for ``"jaccard"``. Left out, the file decides:
         Euclidean for numbers, Levenshtein for strings, Hamming for sequences of one length, Jaccard for sets.
     key : str, optional
         Which array of an ``.npz`` or ``.h5`` file.
     column : str, optional
-        Which column of a table holds the strings, the sets or the vectors.
+        Which column of a table holds the strings, the sets or the vectors. Needed where a table has more than one
+        column and not all are numbers.
     sep : str, optional
         What stands between the items of a set. Left out: a tab, a semicolon or a comma when the file holds one (in
         this order), else white space. Items are compared as text, without the blanks around them.
@@ -190,7 +203,7 @@ def standing_in(source: str | os.PathLike[str], suffix: str) -> Iterator[Path]:
         stand_in = Path(folder) / f"points{suffix}"
         if os.fspath(source) == STREAM:
             name = STANDARD_INPUT
-            stand_in.write_bytes(sys.stdin.buffer.read())
+            stand_in.write_bytes(sys.stdin.buffer.read() if sys.stdin else b"")
         else:
             name = os.fspath(source)
             stand_in.symlink_to(existing_file(source).resolve())
@@ -228,15 +241,97 @@ def _read(
     if form == "idx":
         return Points(_read_idx(file), "vectors", metric or "euclidean", name)
     if form == "arrow" or column is not None or (form == "parquet" and _has_objects(file)):
-        table = _read_table(file, form)
+        table = _read_table(file, form, column)
         return _from_table(table, name, metric=metric, column=column, sep=sep)
-    if form in ("csv", "tsv") and (metric in STRING_METRICS or _holds_one_text_column(file, form, metric=metric)):
-        return _from_table(_read_table(file, form), name, metric=metric, column=None, sep=sep)
+    if form in ("csv", "tsv"):
+        return _read_text_table(file, name, form, metric=metric, sep=sep)
     if form == "npz":
         rows = _read_sparse(file)
         if rows is not None:
             return Points(rows, "sets", metric or "jaccard", name)
     return _from_array(read_matrix(file, key=key), name, metric=metric)
+
+
+def _read_text_table(file: Path, name: str, form: str, *, metric: str | None, sep: str | None) -> Points:
+    """Read numbers, or a single column of text, from a table without a word on its columns."""
+    lines = read_lines(file)
+    promised = "\t" if form == "tsv" else ","
+    # For strings and sets other marks are part of the text.
+    others = (
+        [] if metric == "jaccard" or metric in STRING_METRICS else [mark for mark in DELIMITERS if mark != promised]
+    )
+    delimiter = _delimiter_of_numbers(lines, name, promised, others)
+    if delimiter is None and metric not in (*VECTOR_METRICS, "precomputed"):
+        header, first = _first_rows(lines, promised)
+        if metric in STRING_METRICS or (len(first) == 1 and not _are_numbers(first)):
+            return _from_table(_read_table(file, form), name, metric=metric, column=None, sep=sep)
+        if len(first) > 1 and not _are_numbers(header) and not _are_numbers(first):
+            raise InputError(
+                "not all columns hold numbers",
+                file=name,
+                expected=f"numbers alone, or --column, one of {', '.join(header)}",
+            )
+    if delimiter is None or delimiter == promised:
+        return _from_array(read_matrix(file), name, metric=metric)
+    warnings.warn(f"{name} is read as a table separated by {DELIMITERS[delimiter]}", UserWarning, stacklevel=2)
+    with tempfile.TemporaryDirectory() as folder:
+        usual = Path(folder) / "points.csv"
+        with usual.open("w", encoding="utf-8", newline="") as stream:
+            csv.writer(stream, lineterminator="\n").writerows(csv.reader(lines, delimiter=delimiter))
+        try:
+            return _from_array(read_matrix(usual), name, metric=metric)
+        except InputError as error:
+            raise InputError(
+                error.message, file=name, row=error.row, column=error.column, expected=error.expected
+            ) from error
+
+
+def _delimiter_of_numbers(lines: Sequence[str], name: str, promised: str, others: Sequence[str]) -> str | None:
+    """What separates the numbers of a table: the delimiter that its ending promises where that fits; None for text."""
+    for delimiter in (promised, *others):
+        header, *_ = rows = _rows(lines, delimiter)
+        body = rows[1:] if len(rows) > 1 and not _are_numbers(header) else rows
+        if delimiter != promised and len(header) < 2:
+            continue
+        # Of several columns the first row tells, so that a wrong cell below is named; a word may look like a number.
+        looked_at = body[:1] if len(header) > 1 else body
+        if all(map(_are_numbers, looked_at)) and all(len(row) == len(header) for row in body):
+            return delimiter
+        cells = body[0]
+        commas = next((cell for cell in cells if delimiter != "," and DECIMAL_COMMA.fullmatch(cell.strip())), None)
+        if commas is not None and all(_are_numbers([cell.replace(",", ".")]) for cell in cells):
+            raise InputError(
+                f"'{commas}' has a decimal comma",
+                file=name,
+                row=2 if body is not rows else 1,
+                column=cells.index(commas) + 1,
+                expected="decimal points",
+            )
+    return None
+
+
+def _rows(lines: Sequence[str], delimiter: str) -> list[list[str]]:
+    """The cells of the first rows that aren't empty."""
+    return list(islice((row for row in csv.reader(lines, delimiter=delimiter) if row), FIRST_ROWS)) or [[]]
+
+
+def _first_rows(lines: Sequence[str], delimiter: str) -> tuple[list[str], list[str]]:
+    """The first row, and the one under it where there is one."""
+    rows = _rows(lines, delimiter)
+    return rows[0], rows[1] if len(rows) > 1 else rows[0]
+
+
+def _are_numbers(cells: Sequence[str]) -> bool:
+    try:
+        return bool([float(cell) for cell in cells])
+    except ValueError:
+        return False
+
+
+def damage(error: BaseException) -> str:
+    """What an error of a reader says in its first line; numpy's advice to unpickle a foreign file is no help."""
+    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return "not numpy's format, or Python objects" if "pickle" in text else text
 
 
 def _from_array(array: NDArray[Any], name: str, *, metric: str | None) -> Points:
@@ -258,10 +353,24 @@ def _from_array(array: NDArray[Any], name: str, *, metric: str | None) -> Points
         raise InputError(f"the array has shape {array.shape}", file=name, expected="two dimensions: one object a row")
     if array.dtype.kind == "f":
         _require_finite(array, name)
+    if _looks_like_distances(array):
+        warnings.warn(
+            f"{name} looks like a distance matrix and is read as vectors; -m precomputed reads distances",
+            UserWarning,
+            stacklevel=2,
+        )
     if metric == "jaccard" and array.dtype != bool:
         _require_binary(array, name)
         array = array.astype(bool)
     return Points(array, "vectors", metric or "euclidean", name)
+
+
+def _looks_like_distances(array: NDArray[Any]) -> bool:
+    """Whether an array is square and, as far as it is looked at, symmetric with zeros on its diagonal alone."""
+    if array.shape[0] != array.shape[1] or len(array) < 3 or array.dtype == bool:
+        return False
+    part = np.asarray(array[:SQUARE_LOOKED_AT, :SQUARE_LOOKED_AT])
+    return bool((part.diagonal() == 0).all() and (part >= 0).all() and part.any() and (part == part.T).all())
 
 
 def _require_binary(array: NDArray[Any], name: str) -> None:
@@ -399,27 +508,12 @@ def _read_sparse(file: Path) -> csr_matrix | None:
                 return None
         rows = sparse.csr_matrix(sparse.load_npz(file))
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise InputError(f"damaged: {str(error).splitlines()[0]}", file=file, expected="an .npz archive") from error
+        raise InputError(f"damaged: {damage(error)}", file=file, expected="an .npz archive") from error
     if not rows.shape[0]:
         raise InputError("the sparse matrix has no rows", file=file, expected="at least one object")
     rows.eliminate_zeros()
     rows.sum_duplicates()
     return rows.astype(bool)
-
-
-def _holds_one_text_column(file: Path, form: str, *, metric: str | None) -> bool:
-    """Whether the first row under the header is one cell of text; a metric on numbers takes the table as numbers."""
-    if metric in VECTOR_METRICS or metric == "precomputed":
-        return False
-    lines = read_lines(file)
-    first = lines[1].strip() if len(lines) > 1 else ""
-    if not first or (first[0] != '"' and ("\t" if form == "tsv" else ",") in first):
-        return False
-    try:
-        float(first)
-    except ValueError:
-        return True
-    return False
 
 
 def _has_objects(file: Path) -> bool:
@@ -454,7 +548,13 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
-def _read_table(file: Path, form: str) -> pa.Table:
+def _delimiter_of_names(lines: Sequence[str], promised: str, column: str | None) -> str:
+    """What separates the names of columns: the delimiter with which `column` is one of them."""
+    others = [mark for mark in DELIMITERS if mark != promised]
+    return next((mark for mark in (promised, *others) if column in _rows(lines, mark)[0]), promised)
+
+
+def _read_table(file: Path, form: str, column: str | None = None) -> pa.Table:
     import pyarrow as pa
     import pyarrow.csv as arrow_csv
     import pyarrow.parquet as pq
@@ -466,9 +566,11 @@ def _read_table(file: Path, form: str) -> pa.Table:
             with pa.memory_map(str(file)) as mapped:
                 return pa.ipc.open_file(mapped).read_all()
         if form in ("csv", "tsv"):
-            text = "\n".join(read_lines(file)).encode()
-            options = arrow_csv.ParseOptions(delimiter="\t" if form == "tsv" else ",")
-            return arrow_csv.read_csv(pa.BufferReader(text), parse_options=options)
+            lines = read_lines(file)
+            options = arrow_csv.ParseOptions(
+                delimiter=_delimiter_of_names(lines, "\t" if form == "tsv" else ",", column), newlines_in_values=True
+            )
+            return arrow_csv.read_csv(pa.BufferReader("\n".join(lines).encode()), parse_options=options)
     except (pa.ArrowException, OSError) as error:
         if form == "arrow" and (table := _read_arrow_stream(file)) is not None:
             return table
@@ -510,13 +612,17 @@ def _from_table(table: pa.Table, name: str, *, metric: str | None, column: str |
 
 
 def _object_column(table: pa.Table, name: str) -> str | None:
-    """The one column that holds objects; None when all columns are numbers and make up vectors."""
+    """The only column; None when all columns are numbers and make up vectors."""
     if table.num_columns == 1:
         return str(table.column_names[0])
     objects = [str(field.name) for field in table.schema if not _is_number(field.type)]
-    if len(objects) > 1:
-        raise InputError(f"the columns {', '.join(objects)} could hold the objects", file=name, expected="--column")
-    return objects[0] if objects else None
+    if objects:
+        raise InputError(
+            "not all columns hold numbers",
+            file=name,
+            expected=f"numbers alone, or --column, one of {', '.join(table.column_names)}",
+        )
+    return None
 
 
 def _from_number_columns(table: pa.Table, name: str, *, metric: str | None) -> Points:

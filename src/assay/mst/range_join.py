@@ -27,6 +27,9 @@ Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 KDTREE_DIMS = 20
 """Beyond so many dimensions a kd-tree visits most points."""
 
+KDTREE_POWER = 16
+"""Beyond this exponent, powers of ordinary differences underflow."""
+
 ROUNDING = 1e-9
 """Relative margin by which filters widen the threshold, far above what rounding can move a distance."""
 
@@ -145,21 +148,28 @@ def _scan(metric: Metric, tau: float) -> Iterator[Pairs]:
 
 
 def _near_vectors(metric: VectorMetric, tau: float) -> Pairs | None:
-    rows = metric.embedded()
+    if metric.X.shape[1] > KDTREE_DIMS:
+        return None
+    rows, exponent = metric.embedded(), metric.scaling.exponent
     power, reach = 2.0, tau
-    if rows is None:
-        rows = np.asarray(metric.X, dtype=np.float64)
+    if exponent:
+        # What is beyond float64 is beyond every distance.
+        with np.errstate(over="ignore"):
+            reach = float(np.ldexp(tau, -exponent))
+    if not metric.euclidean:
         power = {"cityblock": 1.0, "chebyshev": np.inf}.get(metric.name, metric.p)
     elif metric.name == "sqeuclidean":
         reach = tau**0.5
     elif metric.name == "haversine":
         reach = 2 * np.sin(min(tau, np.pi) / 2)
-    if rows.shape[1] > KDTREE_DIMS:
-        return None
+    if metric.scaling.floor or power > KDTREE_POWER:
+        # Powers may underflow; the greatest difference of coordinates takes none, and is never above the distance.
+        power = np.inf
     # The widening is relative to the threshold and, because differences of coordinates round, to the coordinates.
-    reach = reach * (1 + ROUNDING) + 1e-14 * float(np.abs(rows).max())
+    widest = float(np.abs(rows).max())
+    reach = min(reach * (1 + ROUNDING) + 1e-14 * widest, 4 * rows.shape[1] * widest)
     tree = cKDTree(rows)
-    if np.isinf(reach) or (tree.count_neighbors(tree, reach, p=power) - len(rows)) // 2 > MAX_PAIRS:
+    if (tree.count_neighbors(tree, reach, p=power) - len(rows)) // 2 > MAX_PAIRS:
         raise _too_many(tau)
     found = tree.query_pairs(reach, p=power, output_type="ndarray").astype(np.int64)
     return found[:, 0].copy(), found[:, 1].copy()

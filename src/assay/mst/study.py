@@ -18,11 +18,11 @@ from assay.mst.trials import run_trial
 __all__ = ["STUDY"]
 
 STEP_OF_BUDGET = 2e-4
-"""How much of the best weight a tree may gain or lose from one budget to the next, or from one allocation to another,
-by chance: the standard error over five seeds of the cost ratio was at most this, for every data set, on seeds from 1000."""
+"""What "within one standard error" is taken for, as a share of the best weight: about a tenth of the smallest excess
+over the best completion (.00168) that the paper's result files give for one representative a component."""
 
 SLOPE_TOLERANCE = 0.05
-"""The integer square root and uneven components bend a power of 1.5 by up to this between 20 000 and 300 000 objects."""
+"""The integer square root and uneven components bend a power of 1.5 by up to this from 20 000 to 300 000 objects."""
 
 ALPHA_AT_LAPTOP = 1.06
 REMOVED = 0.2
@@ -122,7 +122,9 @@ ARMS = {
     "union-2": _estimator("two random forests, united", role="ablation", n_forests=2),
     "union-1": _estimator("one random forest, completed", role="ablation", n_forests=1),
     "kcenter": _estimator("one k-center forest, completed with the extra edge", n_forests=1, forest="kcenter"),
-    "certified": _estimator("the default: up to three forests and a certificate", certify=200, tol=1e-3, n_forests=3, threads=2),
+    "certified": _estimator(
+        "the default: up to three forests and a certificate", certify=200, tol=1e-3, n_forests=3, threads=2
+    ),
     "auto": _estimator("the default, free to choose the exact tree", algorithm="auto"),
     "mfc-approx": _paper("the paper's MFC-Approx: k-center, one representative a component"),
     "plus-edge": _paper("MFC-Approx with the extra edge", extra_edge=True),
@@ -148,7 +150,12 @@ QUALITY = ("union-*", "kcenter", "mfc-approx", "plus-edge", "mfc-opt", "exact", 
 
 def _random_metrics(*, metrics: int, seeds: int) -> tuple[Case, ...]:
     return tuple(
-        Case(f"random-{kind}", {"kind": "random-metrics", "metric": kind, "metrics": metrics, "largest": 40}, ("mfc-approx",), seeds=seeds)
+        Case(
+            f"random-{kind}",
+            {"kind": "random-metrics", "metric": kind, "metrics": metrics, "largest": 40},
+            ("mfc-approx",),
+            seeds=seeds,
+        )
         for kind in METRIC_KINDS
     )
 
@@ -183,7 +190,9 @@ SMOKE = Scale(
         _gaussian("allocation-gaussian", 1500, ALLOCATIONS, kind="allocation"),
         _gaussian("union-gaussian", 2000, (*QUALITY, "neighbour-graph")),
         _gaussian("peers-gaussian", 1500, ("union-4", *VECTOR_PEERS)),
-        _gaussian("certificate-gaussian", 800, CERTIFICATE_ARMS, kind="certificate", settings={"rows": 100, "repetitions": 50}),
+        _gaussian(
+            "certificate-gaussian", 800, CERTIFICATE_ARMS, kind="certificate", settings={"rows": 100, "repetitions": 50}
+        ),
         _gaussian("dendrogram-gaussian", 1500, ("union-1", "union-4"), kind="dendrogram"),
     ),
     seeds=2,
@@ -194,31 +203,57 @@ SIZES = (20_000, 60_000, 120_000, 300_000)
 
 LAPTOP = Scale(
     cases=(
-        *_random_metrics(metrics=150, seeds=8),
+        *_random_metrics(metrics=100, seeds=6),
         *TIGHT,
         _gaussian("allocation-gaussian", 10_000, ALLOCATIONS, kind="allocation", seeds=6),
-        *(_of_data("allocation", data, {"kind": "allocation", "n": 10_000}, ALLOCATIONS, seeds=6) for data in LAPTOP_DATA),
-        _gaussian("union-gaussian", 10_000, (*QUALITY, "neighbour-graph")),
+        # Farthest-first traversals in 784 dimensions are slow, so there are fewer images than other objects.
         *(
             _of_data(
-                "union", data, {"kind": "tree", "n": 10_000}, (*QUALITY, "neighbour-graph") if data is FASHION else QUALITY
+                "allocation",
+                data,
+                {"kind": "allocation", "n": 6000 if data is FASHION else 10_000},
+                ALLOCATIONS,
+                seeds=6,
             )
             for data in LAPTOP_DATA
         ),
-        _gaussian("certificate-gaussian", 4000, CERTIFICATE_ARMS, kind="certificate", settings={"rows": 200, "repetitions": 200}),
+        _gaussian("union-gaussian", 10_000, (*QUALITY, "neighbour-graph")),
         *(
-            _of_data("certificate", data, {"kind": "certificate", "n": 4000, "rows": 200, "repetitions": 200}, CERTIFICATE_ARMS)
+            _of_data(
+                "union",
+                data,
+                {"kind": "tree", "n": 10_000},
+                (*QUALITY, "neighbour-graph") if data is FASHION else QUALITY,
+            )
+            for data in LAPTOP_DATA
+        ),
+        _gaussian(
+            "certificate-gaussian",
+            4000,
+            CERTIFICATE_ARMS,
+            kind="certificate",
+            settings={"rows": 200, "repetitions": 200},
+        ),
+        *(
+            _of_data(
+                "certificate",
+                data,
+                {"kind": "certificate", "n": 4000, "rows": 200, "repetitions": 200},
+                CERTIFICATE_ARMS,
+            )
             for data in (FASHION, SURNAMES)
         ),
         _gaussian("dendrogram-gaussian", 10_000, ("union-*", "kcenter"), kind="dendrogram"),
         _of_data("dendrogram", FASHION, {"kind": "dendrogram", "n": 3000}, CERTIFICATE_ARMS),
-        _gaussian("speed-gaussian-20000", 20_000, ("union-4", "kcenter", "mlpack", "quitefastmst", "fastcluster"), alone=True),
+        _gaussian(
+            "speed-gaussian-20000", 20_000, ("union-4", "kcenter", "mlpack", "quitefastmst", "fastcluster"), alone=True
+        ),
         _gaussian("speed-gaussian-100000", 100_000, ("union-4", "kcenter", "mlpack", "quitefastmst"), alone=True),
         _of_data(
             "speed",
             FASHION,
             {"kind": "tree", "n": 6000},
-            ("union-4", "kcenter", "quitefastmst", "fastcluster"),
+            ("union-4", "kcenter", "quitefastmst"),
             alone=True,
         ),
         _of_data(
@@ -230,7 +265,13 @@ LAPTOP = Scale(
         ),
         *(_gaussian(f"growth-{size}", size, ("union-1",), alone=True) for size in SIZES),
         _gaussian("million", 1_000_000, ("union-1",), alone=True, own_process=True, settings={"memory": True}),
-        Case("words-100000", {"kind": "tree", "data": "words", "n": 100_000}, ("certified",), needs=("english_words",), alone=True),
+        Case(
+            "words-100000",
+            {"kind": "tree", "data": "words", "n": 100_000},
+            ("certified",),
+            needs=("english_words",),
+            alone=True,
+        ),
         Case("auto-3d", {"kind": "tree", "data": "uniform", "n": 20_000, "d": 3}, ("auto", "quitefastmst", "union-4")),
     ),
     seeds=5,
@@ -239,13 +280,21 @@ LAPTOP = Scale(
 
 PAPER_DATA = (
     (COOKING, {"data": "cooking"}, COOKING.lacks),
-    (_Data("fashion", "FashionMNIST", {}, official=FASHION.official), {"data": "fashion-train", "n": 30_000}, lacking_fashion),
+    (
+        _Data("fashion", "FashionMNIST", {}, official=FASHION.official),
+        {"data": "fashion-train", "n": 30_000},
+        lacking_fashion,
+    ),
     (
         _Data("greengenes", "GreenGenes", {}, official=CODES.official),
         {"data": "greengenes", "n": 30_000},
         lambda: lacking_file("greengenes"),
     ),
-    (_Data("us-names", "Names-US", {}, official=SURNAMES.official), {"data": "us-names", "n": 30_000}, lambda: lacking_file("us-names")),
+    (
+        _Data("us-names", "Names-US", {}, official=SURNAMES.official),
+        {"data": "us-names", "n": 30_000},
+        lambda: lacking_file("us-names"),
+    ),
 )
 T_SHARES = {"": 1.0, "-half": 0.5, "-quarter": 0.25}
 OFFICIAL_CALLS = {"cooking": 15.2e6, "fashion": 9.7e6, "greengenes": 9.4e6, "us-names": 5.5e6}
@@ -253,17 +302,22 @@ OFFICIAL_CALLS = {"cooking": 15.2e6, "fashion": 9.7e6, "greengenes": 9.4e6, "us-
 PAPER = Scale(
     cases=(
         *(
-            Case(f"paper-{data.name}{suffix}", {"kind": "allocation", "t_share": share, **case}, ALLOCATIONS, lacks=lacks)
+            Case(
+                f"paper-{data.name}{suffix}", {"kind": "allocation", "t_share": share, **case}, ALLOCATIONS, lacks=lacks
+            )
             for data, case, lacks in PAPER_DATA
             for suffix, share in T_SHARES.items()
         ),
-        Case("whole-cooking", {"kind": "tree", "data": "cooking"}, ("exact", "kcenter", "union-4"), lacks=COOKING.lacks),
+        Case(
+            "whole-cooking", {"kind": "tree", "data": "cooking"}, ("exact", "kcenter", "union-4"), lacks=COOKING.lacks
+        ),
     ),
     seeds=16,
     limit_seconds=7200.0,
     requires="the paper's data files in the folder that ASSAY_DATA names, and hours",
 )
 
+ANY = ("smoke", "laptop")
 LATER = ("laptop",)
 CORNER = "Corollary 2"
 
@@ -272,15 +326,20 @@ def _guarantees() -> tuple[Claim, ...]:
     return (
         Claim(
             "within-2-of-best",
-            "With one representative a component, on any metric and any forest, the tree weighs at most alpha <= 2 times the "
+            "With one representative a component, on any metric and any forest, the tree weighs at most alpha <= "
+            "2 times the "
             "best completion, at most alpha * gamma times the minimum spanning tree, and beta <= alpha bounds it too",
             CORNER,
-            always(lambda m: m["violations"] == 0, checks="metrics", rate=0.01, arms=("mfc-approx",), cases=("random-*",)),
+            always(
+                lambda m: m["violations"] == 0, checks="metrics", rate=0.01, arms=("mfc-approx",), cases=("random-*",)
+            ),
             note="Best completions, minimum trees and gamma come from all pairs.",
+            scales=ANY,
         ),
         Claim(
             "within-alpha-on-data",
-            "On real data, at every budget and allocation, the tree weighs at most beta <= alpha times the best completion, and "
+            "On real data, at every budget and allocation, the tree weighs at most beta <= alpha times the best "
+            "completion, and "
             "alpha is at most 2",
             "Theorem 1",
             always(
@@ -288,19 +347,23 @@ def _guarantees() -> tuple[Claim, ...]:
                 arms=ALLOCATIONS,
                 cases=("allocation-gaussian", *ALLOCATION_CASES),
             ),
+            scales=ANY,
         ),
         Claim(
             "worst-case-closed-form",
             "On the worst instances the ratio to the best completion and alpha equal their closed forms to 1e-12",
             "Theorem 3",
             always(lambda m: m["error"] <= 1e-12, checks="instances", arms=("mfc-approx",), cases=("tight-*",)),
+            scales=ANY,
         ),
         Claim(
             "bound-2-is-tight",
-            "With 1000 components or more, 3 representatives to choose from and epsilon = 0.001 the ratio is at least 1.99",
+            "With 1000 components or more, 3 representatives to choose from and epsilon = 0.001 the ratio is at "
+            "least 1.99",
             "Theorem 3",
             within("ratio", "mfc-approx", low=1.99, cases=("tight-1000",)),
             paper=(PaperFigure("closed form at p = 1000", 1.99502),),
+            scales=ANY,
         ),
     )
 
@@ -312,14 +375,16 @@ def _interpolation() -> tuple[Claim, ...]:
             "Each larger budget of representatives gives a tree that is no heavier, within one standard error",
             "Section 5, interpolation",
             within("largest_rise", "dp", high=STEP_OF_BUDGET, cases=("allocation-gaussian", *ALLOCATION_CASES)),
-            note=f"One standard error was fixed at {STEP_OF_BUDGET:g} on other seeds.",
+            note="One standard error is taken as 0.02 % of the weight, a tenth of the smallest excess in its files.",
+            scales=ANY,
         )
     ]
     for data in LAPTOP_DATA:
         claims.append(
             Claim(
                 f"budget-2t-{data.name}",
-                f"{data.title}: two more representatives a component, on average, remove at least a fifth of the excess over "
+                f"{data.title}: two more representatives a component, on average, remove at least a fifth of the "
+                f"excess over "
                 "the best completion",
                 "Section 5, result files" if data.removed else "ours, after the paper's Section 5",
                 within("removed_2", "dp", low=REMOVED, cases=(f"allocation-{data.name}",)),
@@ -332,7 +397,8 @@ def _interpolation() -> tuple[Claim, ...]:
         claims.append(
             Claim(
                 f"alpha-{data.name}",
-                f"{data.title}: alpha is at most {ALPHA_AT_LAPTOP} with one representative a component and sqrt(n) components",
+                f"{data.title}: alpha is at most {ALPHA_AT_LAPTOP} with one representative a component and "
+                f"sqrt(n) components",
                 "Section 5, result files" if official else "ours, after the paper's Section 5",
                 within("alpha_0", "dp", high=ALPHA_AT_LAPTOP, cases=(f"allocation-{data.name}",)),
                 paper=(PaperFigure(data.paper_name, 1 + official[0]),) if official else (),
@@ -350,23 +416,32 @@ def _allocations() -> tuple[Claim, ...]:
             "Dynamic programming has the least alpha of the three allocations at every budget",
             "Theorem 4",
             always(lambda m: m["alpha_lead"] >= -1e-12, arms=("dp",), cases=("allocation-gaussian", *ALLOCATION_CASES)),
+            scales=ANY,
         ),
         *(
             Claim(
                 f"dp-no-heavier-than-{other}",
-                f"With a budget of two a component, the tree of dynamic programming is no heavier than that of {word}, within one "
+                f"With a budget of two a component, the tree of dynamic programming is no heavier than that of "
+                f"{word}, within one "
                 "standard error",
                 "Section 5",
-                no_worse("ratio_2", "dp", than=other, margin=STEP_OF_BUDGET, cases=("allocation-gaussian", *ALLOCATION_CASES)),
+                no_worse(
+                    "ratio_2", "dp", than=other, margin=STEP_OF_BUDGET, cases=("allocation-gaussian", *ALLOCATION_CASES)
+                ),
+                scales=ANY,
             )
             for other, word in (("greedy", "greed"), ("fixed", "equal shares"))
         ),
     ]
-    for data, greedy, dp in ((COOKING, 1 - 0.00673 / 0.00677, 0.00602 / 0.00189), (SURNAMES, 1 - 0.02079 / 0.02095, 0.0116 / 0.00008)):
+    for data, greedy, dp in (
+        (COOKING, 1 - 0.00673 / 0.00677, 0.00602 / 0.00189),
+        (SURNAMES, 1 - 0.02079 / 0.02095, 0.0116 / 0.00008),
+    ):
         claims += [
             Claim(
                 f"greedy-stalls-{data.name}",
-                f"{data.title}: from a budget of 2 to 38 a component, alpha - 1 of greedy allocation falls by less than 2 %",
+                f"{data.title}: from a budget of 2 to 38 a component, alpha - 1 of greedy allocation falls by "
+                f"less than 2 %",
                 "Section 5, result files",
                 within("alpha_drop", "greedy", high=0.02, cases=(f"allocation-{data.name}",)),
                 paper=(PaperFigure(data.paper_name, greedy),),
@@ -374,7 +449,8 @@ def _allocations() -> tuple[Claim, ...]:
             ),
             Claim(
                 f"dp-goes-on-{data.name}",
-                f"{data.title}: from a budget of 2 to 38 a component, alpha - 1 of dynamic programming falls at least threefold",
+                f"{data.title}: from a budget of 2 to 38 a component, alpha - 1 of dynamic programming falls at "
+                f"least threefold",
                 "Section 5, result files",
                 within("alpha_fall", "dp", low=3.0, cases=(f"allocation-{data.name}",)),
                 paper=(PaperFigure(data.paper_name, dp),),
@@ -384,7 +460,8 @@ def _allocations() -> tuple[Claim, ...]:
     claims.append(
         Claim(
             "large-component-surnames",
-            "US surnames (Levenshtein): a k-center leaves a component so large that the best completion takes fewer distances than "
+            "US surnames (Levenshtein): a k-center leaves a component so large that the best completion takes "
+            "fewer distances than "
             "ten more representatives a component",
             "Section 5, result files",
             within("optimum_over_10", "dp", high=1.0, cases=("allocation-surnames",)),
@@ -404,6 +481,7 @@ def _calls_and_quality() -> tuple[Claim, ...]:
             "Section 5, result files",
             within("completion_share", "dp", high=0.05, cases=("allocation-gaussian", *ALLOCATION_CASES)),
             paper=(PaperFigure("Cooking, n = 39 774, ordered pairs", 15.2e6 / (39_774.0 * 39_773.0)),),
+            scales=ANY,
         )
     ]
     titles = {"gaussian": "Gaussian mixture, 16 dimensions", **{data.name: data.title for data in LAPTOP_DATA}}
@@ -411,7 +489,8 @@ def _calls_and_quality() -> tuple[Claim, ...]:
         claims.append(
             Claim(
                 f"union-{name}",
-                f"{titles[name]}: four forests united weigh at most {limit - 1:.0%} more than the minimum spanning tree",
+                f"{titles[name]}: four forests united weigh at most {limit - 1:.0%} more than the minimum "
+                f"spanning tree",
                 "ours",
                 ratio("weight", "union-4", over="exact", at_most=limit, cases=(f"union-{name}",)),
                 scales=LATER,
@@ -454,9 +533,11 @@ def _calls_and_quality() -> tuple[Claim, ...]:
         ),
         Claim(
             "same-clusters",
-            "HDBSCAN finds the same clusters in the tree of four forests as in the exact one (adjusted Rand index at least 0.95)",
+            "Gaussian mixture: HDBSCAN finds the same clusters in the tree of four forests as in the exact one "
+            "(adjusted Rand index at least 0.95)",
             "ours",
             within("adjusted_rand", "union-4", low=0.95, cases=("dendrogram-gaussian",)),
+            scales=LATER,
         ),
     )
 
@@ -467,7 +548,8 @@ def _speed() -> tuple[Claim, ...]:
         *(
             Claim(
                 f"faster-than-{peer}",
-                f"Gaussian mixture, 16 dimensions, n = 100 000: four forests take at most a quarter of the CPU time of {peer}",
+                f"Gaussian mixture, 16 dimensions, n = 100 000: four forests take at most a quarter of the CPU "
+                f"time of {peer}",
                 "ours",
                 ratio("cpu_seconds", "union-4", over=peer, at_most=1 / 4, cases=large),
                 scales=LATER,
@@ -478,12 +560,13 @@ def _speed() -> tuple[Claim, ...]:
             "near-exact-100000",
             "There, four forests weigh at most 0.3 % more than the exact tree",
             "ours",
-            ratio("weight", "union-4", over="mlpack", at_most=1.003, cases=large),
+            ratio("weight", "union-4", over="quitefastmst", at_most=1.003, cases=large),
             scales=LATER,
         ),
         Claim(
             "images-faster",
-            "FashionMNIST, 784 dimensions, n = 6000: one completed forest takes at most a tenth of the CPU time of quitefastmst",
+            "FashionMNIST, 784 dimensions, n = 6000: one completed forest takes at most a tenth of the CPU time "
+            "of quitefastmst",
             "ours",
             ratio("cpu_seconds", "kcenter", over="quitefastmst", at_most=1 / 10, cases=images),
             scales=LATER,
@@ -504,7 +587,8 @@ def _speed() -> tuple[Claim, ...]:
         ),
         Claim(
             "words-in-minutes",
-            "A certified tree of 100 000 words under edit distance, for which no peer runs without 5 * 10^9 distances, takes at "
+            "A certified tree of 100 000 words under edit distance, for which no peer runs without 5 * 10^9 "
+            "distances, takes at "
             "most five minutes on two threads",
             "ours",
             within("seconds", "certified", high=5 * MINUTES, cases=("words-100000",)),
@@ -536,7 +620,8 @@ def _speed() -> tuple[Claim, ...]:
         ),
         Claim(
             "exact-where-cheaper",
-            "In three dimensions the default delegates to an exact method, says so, and weighs what that peer's tree weighs",
+            "In three dimensions the default delegates to an exact method, says so, and weighs what that peer's "
+            "tree weighs",
             "ours",
             ratio("weight", "auto", over="quitefastmst", at_least=1 - 1e-9, at_most=1 + 1e-9, cases=("auto-3d",)),
             scales=LATER,
@@ -550,7 +635,9 @@ def _paper_figures() -> tuple[Claim, ...]:
         official = data.official or {}
         for budget in (0, 10):
             value = official[budget]
-            what = "one representative a component" if budget == 0 else f"{budget} more a component by dynamic programming"
+            what = (
+                "one representative a component" if budget == 0 else f"{budget} more a component by dynamic programming"
+            )
             claims.append(
                 Claim(
                     f"paper-alpha-{data.name}-{budget}",
@@ -571,7 +658,8 @@ def _paper_figures() -> tuple[Claim, ...]:
         claims.append(
             Claim(
                 f"paper-calls-{data.name}",
-                f"{data.title}: with one representative a component, the distances as the official code counts them are as many "
+                f"{data.title}: with one representative a component, the distances as the official code counts "
+                f"them are as many "
                 "as it counted, within 3 %",
                 "result files",
                 within(
@@ -627,7 +715,10 @@ MEASURES = {
     **{f"alpha_{m}": f"alpha, budget {m} a component" for m in (0, 2, 4, 10, 20, 38)},
     **{f"alpha_excess_{m}": f"alpha - 1, budget {m} a component" for m in (0, 2, 4, 10, 20)},
     **{f"beta_{m}": f"beta, budget {m} a component" for m in (0, 2, 4, 10, 20)},
-    **{f"calls_{m}": f"evaluations for representatives and completion, budget {m} a component" for m in (0, 2, 4, 10, 20)},
+    **{
+        f"calls_{m}": f"evaluations for representatives and completion, budget {m} a component"
+        for m in (0, 2, 4, 10, 20)
+    },
     "official_calls_0": "evaluations of the completion as the official code makes them, budget 0",
     "optimum_calls": "pairs of objects of different components",
     "optimum_over_10": "those pairs over the evaluations with budget 10 a component",

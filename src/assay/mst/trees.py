@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import sys
 import zipfile
@@ -17,7 +18,7 @@ import numpy as np
 
 from assay.core.errors import InputError
 from assay.core.files import atomic_path, check_output, existing_file, read_lines, read_matrix
-from assay.mst.points import standing_in
+from assay.mst.points import damage, standing_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -186,30 +187,90 @@ def require_spanning(tree: Tree, path: str | os.PathLike[str]) -> None:
 def read_labels(path: str | os.PathLike[str]) -> NDArray[Any]:
     """Read one label a point from ``.npy``, ``.csv``, ``.tsv``, ``.txt`` or ``.parquet``.
 
-    A table needs a column named ``label`` or a single column; rows are points in their order. Labels may be
+    A table needs a column named ``label`` or a single column. With a column named ``point`` (the points counted from
+    0, in any order, each once) a row is about that point; without it, rows are points in their order. Labels may be
     numbers or words.
 
     Returns
     -------
     ndarray of shape (n,)
-        Integer labels; words are numbered in the order of their first appearance.
+        Integer labels; words are numbered in the order of the points.
+
+    Raises
+    ------
+    InputError
+        A label is missing, or the column ``point`` names a point twice, none, or one that can't be; the message names
+        the row.
     """
     file = existing_file(path, suffixes=LABEL_SUFFIXES)
     suffix = file.suffix.lower()
     if suffix == ".npy":
-        array = read_matrix(file)
-        if array.ndim != 1 or not np.all(array == np.floor(array)):
-            raise InputError(
-                f"holds {array.dtype} of shape {array.shape}", file=file, expected="one integer label a point"
-            )
-        return np.asarray(array, dtype=np.int64)
-    words = [str(word) for word in _label_column(file)] if suffix == ".parquet" else _label_words(file, suffix)
-    if not words:
-        raise InputError("holds no label", file=file, expected="one label a point")
+        words = _label_array(file)
+    else:
+        points, words, first_row = _labels_of_parquet(file) if suffix == ".parquet" else _labels_of_text(file, suffix)
+        if not words:
+            raise InputError("holds no label", file=file, expected="one label a point")
+        missing = next((at for at, word in enumerate(words) if not word), -1)
+        if missing >= 0:
+            raise InputError("the label is missing", file=file, row=missing + first_row, expected="a label")
+        if points is not None:
+            words = [words[at] for at in _rows_of_points(points, file, first_row=first_row)]
     if all(_is_integer(word) for word in words):
         return np.array([int(word) for word in words], dtype=np.int64)
     numbers: dict[str, int] = {}
     return np.array([numbers.setdefault(word, len(numbers)) for word in words], dtype=np.int64)
+
+
+def _label_array(file: Path) -> list[Any]:
+    try:
+        array = np.load(file, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise InputError(f"damaged: {damage(error)}", file=file, expected="a .npy array") from error
+    if array.ndim != 1 or array.dtype.kind not in "biufUS":
+        raise InputError(f"holds {array.dtype} of shape {array.shape}", file=file, expected="one label a point")
+    if not len(array):
+        raise InputError("holds no label", file=file, expected="one label a point")
+    if array.dtype.kind == "f":
+        wrong = np.flatnonzero(~(np.isfinite(array) & (array == np.floor(array))))
+        if len(wrong):
+            raise InputError(
+                f"label {wrong[0]} (counted from 0) is {array[wrong[0]]}", file=file, expected="whole numbers or words"
+            )
+    if array.dtype.kind == "S":
+        array = np.char.decode(array, "utf-8")
+    labels: list[Any] = array.tolist() if array.dtype.kind == "U" else array.astype(np.int64).tolist()
+    return labels
+
+
+def _rows_of_points(points: list[str], file: Path, *, first_row: int) -> list[int]:
+    """Which row holds each point; every one of as many points as there are rows has to have one."""
+    row_of: dict[int, int] = {}
+    expected = f"each of the points 0 to {len(points) - 1} once"
+    for at, cell in enumerate(points):
+        if not _is_integer(cell) or int(cell) < 0:
+            raise InputError(
+                f"'{cell}' is no point", file=file, row=at + first_row, column="point", expected="points counted from 0"
+            )
+        if (point := int(cell)) in row_of:
+            raise InputError(
+                f"point {point} is also in row {row_of[point] + first_row}",
+                file=file,
+                row=at + first_row,
+                column="point",
+                expected=expected,
+            )
+        row_of[point] = at
+    beyond = next((point for point in row_of if point >= len(points)), None)
+    if beyond is not None:
+        lacking = next(point for point in range(len(points)) if point not in row_of)
+        raise InputError(
+            f"point {beyond} in a table of {len(points)} rows, and none for point {lacking}",
+            file=file,
+            row=row_of[beyond] + first_row,
+            column="point",
+            expected=expected,
+        )
+    return [row_of[point] for point in range(len(points))]
 
 
 def write_labels(
@@ -225,7 +286,7 @@ def write_labels(
     ----------
     path : path or "-"
     labels : ndarray of int64, shape (n,)
-        Clusters from 0; -1 is noise.
+        Clusters from 0; -1 is noise, which :func:`assay.mst.build_forest` takes for single points.
     force : bool
         Replace an existing file.
     probabilities : ndarray of float64, shape (n,), optional
@@ -392,7 +453,7 @@ def _read_archive(file: Path) -> Tree:
     except InputError:
         raise
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"damaged: {str(error).splitlines()[0]}", file=file, expected="an .npz archive") from error
+        raise InputError(f"damaged: {damage(error)}", file=file, expected="an .npz archive") from error
     return _checked(edges, weights, file)
 
 
@@ -524,36 +585,45 @@ def _checked(edges: NDArray[Any], weights: NDArray[Any], file: Path, *, settings
     return Tree(np.ascontiguousarray(whole), np.ascontiguousarray(lengths))
 
 
-def _label_column(file: Path) -> list[Any]:
+def _labels_of_parquet(file: Path) -> tuple[list[str] | None, list[str], int]:
+    """The cells of the columns point (if there is one) and label, and the number of the first row."""
     table = _read_parquet(file)
-    names = table.column_names
-    chosen = "label" if "label" in names else names[0] if len(names) == 1 else None
-    if chosen is None:
-        raise InputError(f"has the columns {', '.join(names)}", file=file, expected="a column named label")
-    values: list[Any] = table[chosen].to_pylist()
-    return values
+    position = {name.lower(): name for name in reversed(table.column_names)}
+    if "label" not in position and table.num_columns != 1:
+        raise InputError(f"has the columns {', '.join(table.column_names)}", file=file, expected="a column named label")
+    chosen = position.get("label", table.column_names[0])
+    points = _cells(table, position["point"]) if "point" in position and position["point"] != chosen else None
+    return points, _cells(table, chosen), 1
 
 
-def _label_words(file: Path, suffix: str) -> list[str]:
+def _cells(table: pa.Table, column: str) -> list[str]:
+    return ["" if value is None else str(value).strip() for value in table[column].to_pylist()]
+
+
+def _labels_of_text(file: Path, suffix: str) -> tuple[list[str] | None, list[str], int]:
+    """As `_labels_of_parquet`, from lines or from a table of text."""
     lines = read_lines(file)
     if suffix == ".txt":
-        return [line.strip() for line in lines]
+        return None, [line.strip() for line in lines], 1
     delimiter = "\t" if suffix == ".tsv" else ","
-    rows = [[cell.strip() for cell in line.split(delimiter)] for line in lines]
+    rows = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=delimiter)]
     header = [cell.lower() for cell in rows[0]]
+    first_row = 2
     if "label" in header:
         column = header.index("label")
-        rows = rows[1:]
-    elif len(header) == 1:
+    elif len(header) <= 1:
         column = 0
-        if not _is_integer(header[0]) and len(rows) > 1 and _is_integer(rows[1][0]):
-            rows = rows[1:]
+        if not header or _is_integer(header[0]) or len(rows) < 2 or not rows[1] or not _is_integer(rows[1][0]):
+            first_row = 1
     else:
         raise InputError(f"has the columns {', '.join(rows[0])}", file=file, expected="a column named label")
-    for number, row in enumerate(rows, start=2):
-        if len(row) <= column:
+    rows = rows[first_row - 1 :]
+    for number, row in enumerate(rows, start=first_row):
+        if len(row) != len(header) and row:
             raise InputError(f"has {len(row)} columns", file=file, row=number, expected=str(len(header)))
-    return [row[column] for row in rows]
+    at = header.index("point") if "point" in header and len(header) > 1 else None
+    points = None if at is None else [row[at] if row else "" for row in rows]
+    return points, [row[column] if row else "" for row in rows], first_row
 
 
 def _is_integer(cell: str) -> bool:

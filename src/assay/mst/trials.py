@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import lru_cache
 from io import BytesIO
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -97,14 +98,16 @@ def _objects(trial: Trial) -> tuple[Any, str]:
     if settings["kind"] == "random-metrics":
         return datasets.random_metric(settings["metric"], settings["largest"], rng=rng), "precomputed"
     if settings["kind"] == "tight":
-        return datasets.tight_instance(settings["least_p"], settings.get("ell", 3), settings.get("epsilon", 0.1))[0], "precomputed"
-    name, n = settings["data"], settings.get("n")
+        return datasets.tight_instance(settings["least_p"], settings.get("ell", 3), settings.get("epsilon", 0.1))[
+            0
+        ], "precomputed"
+    name = settings["data"]
     if name == "gaussian":
-        return datasets.gaussian_mixture(n, settings["d"], rng=rng), "euclidean"
+        return datasets.gaussian_mixture(settings["n"], settings["d"], rng=rng), "euclidean"
     if name == "uniform":
-        return rng.random((n, settings["d"])), "euclidean"
+        return rng.random((settings["n"], settings["d"])), "euclidean"
     objects, metric = datasets.load(name)
-    return datasets.subsample(objects, n, rng=rng), metric
+    return datasets.subsample(objects, settings.get("n"), rng=rng), metric
 
 
 def _tree(trial: Trial) -> Measurements:
@@ -143,8 +146,10 @@ def _build(trial: Trial, objects: Any, metric: str) -> _Built:
 
 def _require_spanning_tree(edges: Any, n: int) -> Edges:
     if edges.shape != (n - 1, 2) or edges.dtype.kind not in "iu":
-        raise InputError(f"the arm returned {edges.dtype} of shape {edges.shape}", expected=f"whole numbers ({n - 1}, 2)")
-    if n > 1 and not (0 <= edges.min() and edges.max() < n):
+        raise InputError(
+            f"the arm returned {edges.dtype} of shape {edges.shape}", expected=f"whole numbers ({n - 1}, 2)"
+        )
+    if n > 1 and not (edges.min() >= 0 and edges.max() < n):
         raise InputError("the arm returned an edge with an end out of range", expected=f"objects 0 to {n - 1}")
     parts = int(components(n, np.ascontiguousarray(edges, dtype=np.int64)).max()) + 1
     if parts > 1:
@@ -218,7 +223,7 @@ class _Inputs:
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
         self.share = float(trial.case_settings.get("t_share", 1.0))
-        self._key = (trial.scale, trial.case, trial.seed)
+        self._key = (trial.case, trial.seed, *sorted(trial.case_settings.items()))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Inputs) and self._key == other._key
@@ -229,7 +234,7 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class _Ground:
-    """What the arms of an allocation case share: forest, farthest-first traversals, and the best completion's weight."""
+    """What the arms of an allocation case share: forest, farthest-first traversals and the best completion."""
 
     metric: Metric
     forest: Forest
@@ -268,7 +273,9 @@ def _allocation(trial: Trial) -> Measurements:
     rows = []
     for multiple in MULTIPLES:
         counted = CountedMetric(ground.metric)
-        tree = complete(counted, forest, budget=multiple * t, allocation=allocation, extra_edge=False, prefixes=ground.prefixes)
+        tree = complete(
+            counted, forest, budget=multiple * t, allocation=allocation, extra_edge=False, prefixes=ground.prefixes
+        )
         explored = _explored(ground.prefixes, tree.representative_counts, multiple * t, allocation=allocation)
         row = {
             "ratio": tree.total_weight / ground.optimum,
@@ -285,7 +292,7 @@ def _allocation(trial: Trial) -> Measurements:
     ratios = [row["ratio"] for row in rows]
     found["alpha_slack"] = min(row["alpha"] - row["ratio"] for row in rows)
     found["beta_slack"] = min(row["alpha"] - row["beta"] for row in rows)
-    found["largest_rise"] = max(later - earlier for earlier, later in zip(ratios[:-1], ratios[1:], strict=True))
+    found["largest_rise"] = max(later - earlier for earlier, later in pairwise(ratios))
     if ratios[0] > 1:
         found["removed_2"] = (ratios[0] - ratios[1]) / (ratios[0] - 1)
     found["optimum_over_10"] = found["optimum_calls"] / found["calls_10"]
@@ -296,7 +303,7 @@ def _allocation(trial: Trial) -> Measurements:
 
 
 def _official_calls(forest: Forest, representatives: NDArray[np.int64]) -> float:
-    """Distance calls of a completion as the official code makes them: i < t - 1 against j > 0, both ways, self included."""
+    """Distance calls of a completion in the official code: i < t - 1 against j > 0, both ways, self included."""
     size, count = forest.sizes.astype(np.float64), representatives.astype(np.float64)
     return float(size[:-1].sum() * count[1:].sum() + count[:-1].sum() * size[1:].sum())
 
@@ -325,7 +332,8 @@ def _stall(ground: _Ground, allocation: str) -> Measurements:
     mine = {multiple: excess(spend[allocation], multiple) for multiple in (*MULTIPLES[1:], STALL[1])}
     before, after = mine[STALL[0]], mine[STALL[1]]
     lead = min(
-        min(excess(allocate_greedy, multiple), excess(allocate_fixed, multiple)) - value for multiple, value in mine.items()
+        min(excess(allocate_greedy, multiple), excess(allocate_fixed, multiple)) - value
+        for multiple, value in mine.items()
     )
     return {
         f"alpha_{STALL[1]}": 1 + after,
@@ -426,7 +434,10 @@ def _tight(trial: Trial) -> Measurements:
     ratios, errors = [], []
     for _ in range(settings["instances"]):
         p = int(rng.integers(settings["least_p"], settings["most_p"] + 1))
-        ell, epsilon = settings.get("ell") or int(rng.integers(1, 6)), settings.get("epsilon") or float(rng.uniform(0.001, 1))
+        ell, epsilon = (
+            settings.get("ell") or int(rng.integers(1, 6)),
+            settings.get("epsilon") or float(rng.uniform(0.001, 1)),
+        )
         distances, labels = datasets.tight_instance(p, ell, epsilon)
         counted = CountedMetric(make_metric(distances, "precomputed"))
         completion = complete_forest(counted, labels=labels)
@@ -452,13 +463,16 @@ def _certificate(trial: Trial) -> Measurements:
     exact = float(exact_mst(counted)[1].sum())
     edges = _require_spanning_tree(built.edges, n)
     weights = counted.pairs(edges[:, 0].copy(), edges[:, 1].copy())
-    rng = trial.rng("certificate")
-    found: Measurements = {"n": float(n), "mst_ratio": float(weights.sum()) / exact, "repetitions": float(settings["repetitions"])}
+    weight, rng = float(weights.sum()), trial.rng("certificate")
+    found: Measurements = {"n": float(n), "mst_ratio": weight / exact, "repetitions": float(settings["repetitions"])}
     for ci in ("normal", "bernstein"):
-        draws = [certify(counted, edges, weights, rows=settings["rows"], ci=ci, rng=rng) for _ in range(settings["repetitions"])]
+        draws = [
+            certify(counted, edges, weights, rows=settings["rows"], ci=ci, rng=rng)
+            for _ in range(settings["repetitions"])
+        ]
         suffix = "" if ci == "normal" else f"_{ci}"
         found[f"coverage{suffix}"] = float(np.mean([draw.mst_lower_bound <= exact * (1 + ROUNDING) for draw in draws]))
-        found[f"mst_ratio_upper{suffix}"] = float(np.median([weights.sum() / draw.mst_lower_bound for draw in draws]))
+        found[f"mst_ratio_upper{suffix}"] = float(np.median([_over(weight, draw.mst_lower_bound) for draw in draws]))
     found["improvable"] = float(np.mean([draw.improvable_rate for draw in draws]))
     return found
 

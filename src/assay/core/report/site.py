@@ -173,7 +173,7 @@ def _check_place(place: Path, *, force: bool) -> None:
     added = sorted({file.relative_to(place).as_posix() for file in place.rglob("*") if not file.is_dir()} - known)
     if added and not force:
         raise InputError(
-            f"holds {added[0]}, which isn't of the report", file=place, expected="another folder, or force"
+            f"holds {added[0]}, which isn't of the report", file=place, expected="another folder, or --force"
         )
 
 
