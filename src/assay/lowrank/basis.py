@@ -26,8 +26,9 @@ FAST = ("dct2", "dct3")
 """The bases with a fast transform."""
 
 CROSSOVER = {"cpu": 256, "cuda": 4096}
-"""The size from which ``transform="auto"`` takes the FFT: where it began to win on one CPU core, and beyond what the paper
-found for the H100 (Section 4), whose matrix units win to at least 2048."""  # noqa: E501
+"""The size from which ``transform="auto"`` takes the FFT: where it began to win on one CPU core, and beyond what the
+paper
+found for the H100 (Section 4), whose matrix units win to at least 2048."""
 ORTHOGONAL_TO = 1e-4
 """Largest entry of ``|BᵀB - I|`` of a user's basis; float32 QR of a few thousand rows stays well below."""
 RANDOM_SEED = 20250517

@@ -31,10 +31,12 @@ MAX_SHAPE = 32_000
 EXCLUDED = r"(embed|lm_head|norm)"
 """Names of parameters that are left to AdamW where a group doesn't say otherwise."""
 TEMPORARIES = 12
-"""Copies of a block of rows that a step holds at its highest: gradient, permuted rows, spectrum, its product, squares, and
-the same on the way back."""  # noqa: E501
+"""Copies of a block of rows that a step holds at its highest: gradient, permuted rows, spectrum, its product,
+squares, and
+the same on the way back."""
 STACK_BELOW = 1 << 17
-"""Matrices with fewer entries are updated several at a time on a CPU, where copying larger ones costs more than it saves."""  # noqa: E501
+"""Matrices with fewer entries are updated several at a time on a CPU, where copying larger ones costs more than it
+saves."""
 STATE_DTYPES = ("float32", "float64", "bfloat16")
 CATEGORIES = {
     "exp_avg": "moments",

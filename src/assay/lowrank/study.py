@@ -163,19 +163,19 @@ SMOKE = Scale(
 
 LAPTOP = Scale(
     cases=(
-        Case("selection", {"kind": "selection", "matrices": 200}, ("dct",), seeds=5),
-        Case("ordered", {"kind": "ordered", "rho": 0.98, "n": 128}, BASES, seeds=5),
-        *_lm("python", width=64, steps=60, batch=4, context=64, seeds=4),
-        _speed(512, 1024, "quarter", 0.25, steps=3, seeds=4),
-        _speed(512, 1024, "half", 0.5, steps=3, seeds=4),
+        Case("selection", {"kind": "selection", "matrices": 200}, ("dct",), seeds=3),
+        Case("ordered", {"kind": "ordered", "rho": 0.98, "n": 128}, BASES, seeds=3),
+        *_lm("python", width=64, steps=60, batch=4, context=64, seeds=3),
+        _speed(512, 1024, "quarter", 0.25, steps=3, seeds=3),
+        _speed(512, 1024, "half", 0.5, steps=3, seeds=3),
         _speed(1024, 1024, "quarter", 0.25, steps=3, seeds=3),
-        _ranks(512, 1024, steps=9, step_repeats=3, seeds=4),
+        _ranks(512, 1024, steps=9, step_repeats=3, seeds=3),
         _ranks(1024, 1024, steps=9, step_repeats=3, seeds=3),
-        _transform((64, 128, 256, 512, 1024, 2048, 4096), rows=256, steps=3, seeds=4),
+        _transform((64, 128, 256, 512, 1024, 2048, 4096), rows=256, steps=3, seeds=3),
         _bytes(20, rows=2000, n=512, room=8.0, seeds=3),
         *(_growth(count, seeds=3) for count in (1, 2, 4, 8)),
     ),
-    seeds=5,
+    seeds=3,
     limit_seconds=300.0,
 )
 

@@ -78,13 +78,12 @@ class MuonAdamW(torch.optim.Optimizer):
     def __init__(self, groups: list[dict[str, Any]], lr: float, *, weight_decay: float, adamw_lr: float) -> None:
         low = [parameter for group in groups if group["low_rank"] for _, parameter in group["params"]]
         rest = [parameter for group in groups if not group["low_rank"] for _, parameter in group["params"]]
-        self.parts: list[torch.optim.Optimizer] = [
-            torch.optim.Muon(low, lr=lr, weight_decay=weight_decay),
-            torch.optim.AdamW(rest, lr=adamw_lr, betas=(0.9, 0.95), weight_decay=weight_decay),
-        ]
-        super().__init__(
-            [parameter for part in self.parts for group in part.param_groups for parameter in group["params"]], {}
-        )
+        self.parts: list[torch.optim.Optimizer] = []
+        if low:
+            self.parts.append(torch.optim.Muon(low, lr=lr, weight_decay=weight_decay))
+        if rest:
+            self.parts.append(torch.optim.AdamW(rest, lr=adamw_lr, betas=(0.9, 0.95), weight_decay=weight_decay))
+        super().__init__([*low, *rest], {})
         self.param_groups = [group for part in self.parts for group in part.param_groups]
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -96,20 +95,31 @@ class MuonAdamW(torch.optim.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """The states of both, numbered through."""
-        first, second = (part.state_dict() for part in self.parts)
-        shift = len(self.parts[0].param_groups[0]["params"])
-        state = {**first["state"], **{number + shift: value for number, value in second["state"].items()}}
-        return {"state": state, "param_groups": first["param_groups"] + second["param_groups"]}
+        state: dict[int, Any] = {}
+        for shift, part in self._shifts():
+            state |= {number + shift: value for number, value in part.state_dict()["state"].items()}
+        groups = [group for part in self.parts for group in part.state_dict()["param_groups"]]
+        return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what `state_dict` returned."""
-        shift = len(self.parts[0].param_groups[0]["params"])
-        halves: list[dict[int, Any]] = [{}, {}]
-        for number, value in state_dict["state"].items():
-            halves[number >= shift][number - shift * (number >= shift)] = value
-        for part, half, group in zip(self.parts, halves, state_dict["param_groups"], strict=True):
-            part.load_state_dict({"state": half, "param_groups": [group]})
+        for (shift, part), group in zip(self._shifts(), state_dict["param_groups"], strict=True):
+            size = len(part.param_groups[0]["params"])
+            own = {
+                number: state_dict["state"][number + shift]
+                for number in range(size)
+                if number + shift in state_dict["state"]
+            }
+            part.load_state_dict({"state": own, "param_groups": [group]})
         self.param_groups = [group for part in self.parts for group in part.param_groups]
+
+    def _shifts(self) -> list[tuple[int, torch.optim.Optimizer]]:
+        """Each part with the number of parameters before it."""
+        found, before = [], 0
+        for part in self.parts:
+            found.append((before, part))
+            before += len(part.param_groups[0]["params"])
+        return found
 
 
 def make_optimizer(
