@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,20 @@ def test_a_partitioned_folder_gives_the_tree_of_memory(tmp_path: Path, kind: str
         write_partitioned(tmp_path / "data", objects)
     )
     assert_same_tree(there, here)
+
+
+def test_threads_read_the_same_files_at_once(tmp_path: Path) -> None:
+    objects = gaussian_mixture(2000, 6, rng=np.random.default_rng(8))
+    stored = StoredObjects(write_partitioned(tmp_path / "data", objects), block_bytes=1)
+
+    def read(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for _ in range(100):
+            wanted = rng.integers(0, len(objects), size=5)
+            np.testing.assert_array_equal(stored.take(wanted), objects[wanted])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(read, range(8)))
 
 
 @pytest.fixture(scope="module")

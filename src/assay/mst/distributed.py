@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,7 +60,7 @@ AHEAD = 4
 
 
 class StoredObjects:
-    """The objects of files, read when they are asked for.
+    """The objects of files, read when they are asked for, by one thread at a time.
 
     Parameters
     ----------
@@ -82,6 +83,7 @@ class StoredObjects:
         self._ends = np.cumsum([part.rows for part in self._parts])
         self._recent: OrderedDict[int, Any] = OrderedDict()
         self._held = 0
+        self._reading = Lock()  # neither Arrow's readers nor the parts read last may be used by two threads at once
         if not len(self):
             raise InputError("holds no objects", file=path, expected="at least one row")
 
@@ -125,17 +127,18 @@ class StoredObjects:
         return found
 
     def _read(self, number: int) -> Any:
-        if number in self._recent:
-            self._recent.move_to_end(number)
-            return self._recent[number]
-        rows = self._parts[number].read()
-        if not isinstance(rows, np.memmap):
-            self._recent[number] = rows
-            self._held += _bytes_of(rows)
-            while self._held > self.block_bytes and len(self._recent) > 1:
-                _, oldest = self._recent.popitem(last=False)
-                self._held -= _bytes_of(oldest)
-        return rows
+        with self._reading:
+            if number in self._recent:
+                self._recent.move_to_end(number)
+                return self._recent[number]
+            rows = self._parts[number].read()
+            if not isinstance(rows, np.memmap):
+                self._recent[number] = rows
+                self._held += _bytes_of(rows)
+                while self._held > self.block_bytes and len(self._recent) > 1:
+                    _, oldest = self._recent.popitem(last=False)
+                    self._held -= _bytes_of(oldest)
+            return rows
 
 
 def _bytes_of(rows: Any) -> int:
