@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from assay.core.claim import conclude
@@ -179,6 +180,38 @@ def test_killed_run_loses_only_the_trials_in_flight(tmp_path, stop):
     again = run(study, "sample", "smoke", ledger=ledger)
     assert again.known == kept
     assert len(again.records) == 120 - kept
+
+
+@pytest.mark.parametrize("processes", [2, 3, 4])
+def test_interrupt_while_the_workers_start_is_heard_and_only_by_the_command(tmp_path, processes):
+    script = f"""
+        import time
+        from dataclasses import replace
+        from assay.core.ledger import Ledger
+        from assay.core.runner import run
+        from assay.core.study import Case, Scale
+        from tests.core.sample_study import STUDY
+        scale = Scale(cases=(Case("small", {{"n": 10}}),), seeds=60)
+        def pause(record): time.sleep(1.0)
+        run(replace(STUDY, scales={{"smoke": scale}}, claims=()), "sample", "smoke",
+            ledger=Ledger({str(tmp_path)!r}), jobs=2, progress=pause)
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        cwd=HERE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a shell in the background ignores it
+    )
+    deadline = time.monotonic() + 60
+    group = psutil.Process(process.pid)
+    while 1 + len(group.children(recursive=True)) < processes and time.monotonic() < deadline:
+        time.sleep(0.005)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == -signal.SIGINT
+    assert said.count("KeyboardInterrupt") == 1
 
 
 def test_changed_settings_are_another_trial(tmp_path):

@@ -317,22 +317,20 @@ def _start_workers(width: int, threads: int) -> Any:
     from joblib.externals.loky import get_reusable_executor
 
     pool = get_reusable_executor(max_workers=width, env=dict.fromkeys(THREAD_VARIABLES, str(threads)))
-    with _deaf_to_interrupts():
+    with _children_deaf_to_interrupts():
         for call in [pool.submit(_settle_worker) for _ in range(width)]:
             call.result()
     return pool
 
 
 @contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    earlier = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _children_deaf_to_interrupts() -> Iterator[None]:
+    """Let processes start that never hear Ctrl-C, which a terminal sends to all; to this thread it comes at the end."""
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, earlier)
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
 
 
 def _late(task: _Task, mark: Path) -> _Outcome | None:
@@ -518,7 +516,8 @@ def _run_in_own_process(payload: bytes, limit: float, threads: int, device: str)
         task, answer = Path(folder, "task"), Path(folder, "answer")
         task.write_bytes(pickle.dumps((sys.path, payload, limit, threads, device)))
         command = [sys.executable, "-c", f"from {__name__} import _serve; _serve()", str(task), str(answer)]
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        with _children_deaf_to_interrupts():
+            process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         status: Status = "died"
         try:
             _, stderr = process.communicate(timeout=limit + 2 * GRACE_SECONDS)
