@@ -179,7 +179,8 @@ def test_broken_method_is_said_in_one_line_and_harms_no_other(run, installed, tm
             assert line in answer.stderr and answer.stderr.count("\n") == 1
         if command[0] in ("list", "--help"):
             assert answer.returncode == 0 and "mst" in answer.stdout
-            assert (line in answer.stdout) == ("list" in shown_by.split())
+            said = " ".join(answer.stdout.replace("│", " ").split())  # a long path breaks the line in its cell
+            assert (line in said) == ("list" in shown_by.split())
 
 
 def test_two_packages_with_one_name_are_named(run, installed, tmp_path):
