@@ -25,6 +25,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "method_pages",
+    "recall_charts",
 ]
 exclude_patterns = ["_build", "methods_text", "results"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from itertools import combinations, pairwise
 from math import factorial, prod
 
@@ -81,6 +84,44 @@ def test_packed_products_equal_integer_matrix_products(count, bits, batch, seed,
     assert np.array_equal(packed.votes(weights), weights @ wide)
     assert np.array_equal(packed.votes(weights, threads=3), weights @ wide)
     assert np.array_equal(packed.column_sums, wide.sum(axis=0))
+
+
+@pytest.mark.parametrize(("count", "bits"), [(4097, 70), (4600, 513), (700, 1024), (17_000, 66)])
+@pytest.mark.parametrize("largest", [1, 2**13, 2**45])
+def test_packed_products_in_whole_vectors_equal_integer_matrix_products(count, bits, largest):
+    """Wide enough for vectors of words in rows and columns, several chunks of a column, and outliers of many bits."""
+    rng = np.random.default_rng(count)
+    patterns = rng.choice(np.array([-1, 1], dtype=np.int8), size=(count, bits))
+    states = rng.integers(-1, 2, size=(9, bits), dtype=np.int8)
+    weights = rng.integers(-largest, largest + 1, size=(9, count))
+    weights[:, :: count // 5] *= -1000
+    weights[8] = largest  # nothing above the least weight: no plane at all
+    packed = PackedPatterns(pack_words(patterns > 0), bits=bits)
+    wide = patterns.astype(np.int64)
+    assert np.array_equal(packed.overlaps(*pack_signs(states)), states.astype(np.int64) @ wide.T)
+    assert np.array_equal(packed.votes(weights), weights @ wide)
+    assert np.array_equal(packed.votes(weights, threads=3), weights @ wide)
+
+
+def test_a_processor_without_wide_vectors_gives_the_same_bits(tmp_path):
+    program = """
+import hashlib, numpy as np
+from assay.memory._packed import PackedPatterns, pack_signs, pack_words
+from assay.memory.patterns import random_patterns
+packed = PackedPatterns(pack_words(random_patterns(4500, 600, seed=1) > 0), bits=600)
+overlaps = packed.overlaps(*pack_signs(random_patterns(2, 600, seed=2)))
+votes = packed.votes(overlaps.astype(np.int64) ** 3)
+print(hashlib.sha256(overlaps.tobytes() + votes.tobytes()).hexdigest())
+"""
+    plain = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "", "NUMBA_CACHE_DIR": str(tmp_path)}
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", program], env=os.environ | more, capture_output=True, text=True, check=True
+        ).stdout
+        for more in ({}, plain)
+    ]
+    assert len(found[0]) == 65
+    assert found[0] == found[1]
 
 
 @given(st.integers(1, 200), st.integers(1, 200), st.integers(1, 100))

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from numpy.polynomial import Polynomial
+from scipy.special import ndtr
 
 from assay.core.errors import InputError
 from assay.memory import theory
@@ -232,6 +233,20 @@ def test_the_curve_does_not_depend_on_how_paths_are_blocked_in_threads_and_repea
 def test_temperature_zero_is_the_limit_of_low_temperatures():
     cold = theory.retrieval(3, 0.1, 0.6, steps=4, paths=PATHS, temperature=1e-3).m
     np.testing.assert_allclose(cold, theory.retrieval(3, 0.1, 0.6, steps=4, paths=PATHS).m, atol=3 * SPREAD)
+
+
+def test_means_over_a_sign_equal_the_normal_distribution_function():
+    from assay.memory._gfa import _sign_moments
+
+    fields = np.linspace(-40, 40, 160_001)
+    expected, slope = _sign_moments(fields.astype(np.float32))
+    np.testing.assert_allclose(expected, 2 * ndtr(fields) - 1, atol=2e-6)
+    np.testing.assert_allclose(slope, math.sqrt(2 / math.pi) * np.exp(-(fields**2) / 2), atol=2e-6)
+
+
+def test_paths_that_no_machine_holds_are_refused_at_once():
+    with pytest.raises(MemoryError):
+        theory.retrieval(3, 0.2, 0.7, paths=10**14)
 
 
 @pytest.mark.parametrize("temperature", [0.02, 0.3, 0.45, 1.0, 5.0])

@@ -10,8 +10,6 @@ from assay.core.ledger import Ledger, current_records
 from assay.memory.study import STUDY
 
 SHOWN = {
-    ("curve a=0.2 m=0.7", "gfa", "recall.svg"): "recall-inside.svg",
-    ("edge a=0.2 m=0.6", "gfa", "recall.svg"): "recall-edge.svg",
     ("digits", "memory", "before-after.png"): "digits-order-3.png",
     ("digits", "exponential", "before-after.png"): "digits-exponential.png",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ __all__ = [
     "Reporting",
     "WholeNumber",
     "naming",
+    "naming_options",
     "print_summary",
     "require_other_file",
     "require_streams",
@@ -136,6 +138,36 @@ def naming(source: str) -> Iterator[None]:
         raise InputError(
             error.message, file=source, row=error.row, column=error.column, expected=error.expected
         ) from error
+
+
+@contextmanager
+def naming_options(options: Mapping[str, str]) -> Iterator[None]:
+    """Let errors name options as they are typed where the library names its arguments, and blame no file for them.
+
+    ``n_bits is 0`` becomes ``--bits is 0``, and ``kind='exp'`` becomes ``--kind exp``.
+
+    Parameters
+    ----------
+    options : mapping of str to str
+        The option for each argument of the library.
+    """
+    names = "|".join(map(re.escape, sorted(options, key=len, reverse=True)))
+    subject = re.compile(rf"({names}) is\b")
+    assignment = re.compile(rf"\b({names})=(?:'([^']*)'|\"([^\"]*)\"|(?=[\w.]))")
+
+    def typed(text: str) -> str:
+        return assignment.sub(lambda found: f"{options[found[1]]} {found[2] or found[3] or ''}", text)
+
+    try:
+        yield
+    except InputError as error:
+        found = subject.match(error.message)
+        message = typed(f"{options[found[1]]}{error.message[found.end(1) :]}" if found else error.message)
+        expected = error.expected and typed(error.expected)
+        if (message, expected) == (error.message, error.expected):
+            raise
+        file, row, column = (None, None, None) if found else (error.file, error.row, error.column)
+        raise InputError(message, file=file, row=row, column=column, expected=expected) from error
 
 
 @contextmanager

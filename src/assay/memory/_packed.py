@@ -11,31 +11,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import njit
 from numpy.typing import NDArray
+
+from assay.memory._bits import (
+    LANES,
+    OCTET,
+    ROWS,
+    WORD,
+    bit_planes,
+    count_bits,
+    differing_bits,
+    leading_zeros,
+    shared_bits,
+)
 
 __all__ = ["PackedPatterns", "pack_signs", "pack_words", "unpack_signs", "words_of"]
 
 Words = NDArray[np.uint64]
 
-WORD = 64
 PACK_ROWS = 4096
 """Patterns that are unpacked at a time; at 1024 sites they take 4 MiB as bytes."""
 GEMM_ROWS = 2048
-OUTLIERS = 64
-"""Patterns whose weight is left out of the bit planes and voted for one by one: the few that are being recalled have
-weights far above the rest, which would otherwise cost a plane for each of their leading bits."""
-PATTERNS_AN_OUTLIER = 512
-SITES_AT_ONCE = 4
+SHORT_COLUMN = 64
+"""Words below which a site's patterns aren't padded to whole vectors."""
+PATTERNS_AN_OUTLIER = 128
+"""Of so many patterns one may be left out of the bit planes and voted for by itself. The patterns that are being
+recalled, and the few others that happen to be near, have weights far above the rest, which would otherwise cost a plane
+for each of their leading bits; voting for one of them costs about as much as a plane of a hundred patterns."""
 STATES_AT_ONCE = 8
 """States whose planes pass by the columns together, which are then read once for all of them."""
-LANES = 8
 CHUNK = 256
 """Words of a plane that are visited at a time: some twenty planes of 2 KiB stay in a first-level cache for all
 sites."""
@@ -89,17 +97,17 @@ class PackedPatterns:
 
     Attributes
     ----------
-    columns : ndarray of uint64, shape (bits, ceil(patterns / 64))
-        The same bits by site.
+    columns : ndarray of uint64, shape (bits, at least ceil(patterns / 64))
+        The same bits by site; bits beyond the last pattern are zero.
     column_sums : ndarray of int64, shape (bits,)
         The sum of the signs at each site.
     """
 
     def __init__(self, rows: Words, *, bits: int) -> None:
         self.bits = bits
-        self.rows = np.ascontiguousarray(rows, dtype=np.uint64)
-        self.columns = _transpose(self.rows, bits)
-        self.column_sums = 2 * _ones(self.columns) - len(self.rows)
+        self.rows = _aligned(rows)
+        self.columns = np.empty((bits, 0), dtype=np.uint64)
+        self._pack_by_site(0)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -112,11 +120,21 @@ class PackedPatterns:
     def append(self, rows: Words) -> None:
         """Add patterns; only the new ones, and those that share a word with them, are packed by site anew."""
         whole = len(self.rows) // WORD
-        self.rows = np.concatenate([self.rows, np.asarray(rows, dtype=np.uint64)])
-        self.columns = np.concatenate(
-            [self.columns[:, :whole], _transpose(self.rows[whole * WORD :], self.bits)], axis=1
-        )
-        self.column_sums = 2 * _ones(self.columns) - len(self.rows)
+        self.rows = _aligned(np.concatenate([self.rows, np.asarray(rows, dtype=np.uint64)]))
+        self._pack_by_site(whole)
+
+    def _pack_by_site(self, whole: int) -> None:
+        """Make `columns` anew from the word `whole` on."""
+        columns = _aligned_zeros((self.bits, _column_words(len(self.rows))))
+        columns[:, :whole] = self.columns[:, :whole]
+        for first in range(whole * WORD, len(self.rows), PACK_ROWS):
+            octets = self.rows[first : first + PACK_ROWS].astype("<u8", copy=False).view(np.uint8)
+            flags = np.unpackbits(octets, axis=1, count=self.bits, bitorder="little")
+            words = pack_words(flags.T)
+            columns[:, first // WORD : first // WORD + words.shape[1]] = words
+        self.columns = columns
+        ones = [np.bitwise_count(column).sum(dtype=np.int64) for column in columns]
+        self.column_sums = 2 * np.array(ones, dtype=np.int64) - len(self.rows)
 
     def signs(self, first: int = 0, last: int | None = None) -> NDArray[np.int8]:
         """The patterns `first` to `last` (exclusive) as ±1."""
@@ -137,6 +155,7 @@ class PackedPatterns:
         ndarray of int32, shape (states, patterns)
         """
         out = np.empty((len(signs), len(self)), dtype=np.int32)
+        signs, known = np.ascontiguousarray(signs), np.ascontiguousarray(known)
         counts = np.bitwise_count(known).sum(axis=1, dtype=np.int32)
 
         def part(first: int, last: int) -> None:
@@ -167,26 +186,21 @@ class PackedPatterns:
 
     def _vote(self, weights: NDArray[np.int64], out: NDArray[np.int64], threads: int) -> None:
         """The votes of a few states, whose planes pass by the columns together."""
-        most = min(OUTLIERS, self.rows.shape[0] // PATTERNS_AN_OUTLIER)
-        ranges = [_inliers(weight, most) for weight in weights]
-        width = self.columns.shape[1]
-        found = [
-            _planes(weight, low, count, outliers, width)
-            for weight, (low, count, outliers) in zip(weights, ranges, strict=True)
-        ]
-        planes = np.concatenate([planes for planes, _, _ in found])
-        powers = np.concatenate([powers for _, powers, _ in found])
-        owners = np.repeat(np.arange(len(weights)), [len(powers) for _, powers, _ in found])
+        most = len(self) // PATTERNS_AN_OUTLIER
+        found = [_planes(weight, most_outliers=most, width=self.columns.shape[1]) for weight in weights]
+        powers = np.concatenate([one.powers for one in found])
+        bounds = np.cumsum([0, *(len(one.powers) for one in found)])
+        planes = _aligned_zeros((len(powers), self.columns.shape[1]))
+        np.concatenate([one.planes[one.powers] for one in found], out=planes)
 
         def part(first: int, last: int) -> None:
-            _count_votes(self.columns[first:last], planes, powers, owners, out[:, first:last])
+            _count_votes(self.columns[first:last], planes, powers, bounds, out[:, first:last])
 
-        _in_parts(part, self.bits, threads, multiple=SITES_AT_ONCE)
-        for weight, votes, (low, _, outliers), (_, _, total) in zip(weights, out, ranges, found, strict=True):
+        _in_parts(part, self.bits, threads, multiple=ROWS)
+        for weight, votes, one in zip(weights, out, found, strict=True):
+            _add_patterns(self.rows, one.outliers, weight[one.outliers] - one.low, votes)
             votes *= 2
-            votes += low * self.column_sums - total
-            if len(outliers):
-                votes += (weight[outliers] - low) @ unpack_signs(self.rows[outliers], bits=self.bits).astype(np.int64)
+            votes += one.low * self.column_sums - one.total
 
     def dense_votes(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Weighted sums of the patterns at each site, for weights that are no integers.
@@ -218,200 +232,178 @@ def _in_parts(work: Callable[[int, int], None], size: int, threads: int, *, mult
         list(pool.map(lambda bound: work(*bound), bounds))
 
 
-def _transpose(rows: Words, bits: int) -> Words:
-    """Packed rows as packed columns."""
-    columns = np.zeros((bits, words_of(len(rows)) * 8), dtype=np.uint8)
-    for first in range(0, len(rows), PACK_ROWS):
-        octets = rows[first : first + PACK_ROWS].astype("<u8", copy=False).view(np.uint8)
-        flags = np.unpackbits(octets, axis=1, count=bits, bitorder="little")
-        packed = np.packbits(np.ascontiguousarray(flags.T), axis=1, bitorder="little")
-        columns[:, first // 8 : first // 8 + packed.shape[1]] = packed
-    return columns.view("<u8").astype(np.uint64, copy=False)
+def _column_words(patterns: int) -> int:
+    """The words of a site: whole vectors, unless that would be much more than the patterns need."""
+    words = words_of(patterns)
+    return words if words < SHORT_COLUMN else -(-words // LANES) * LANES
 
 
-def _ones(words: Words) -> NDArray[np.int64]:
-    """Set bits of each row."""
-    return np.array([np.bitwise_count(row).sum(dtype=np.int64) for row in words], dtype=np.int64)
+def _aligned_zeros(shape: tuple[int, int]) -> Words:
+    """Words of which none lies across two lines of the cache when a vector is loaded."""
+    size = shape[0] * shape[1]
+    words = np.zeros(size + LANES, dtype=np.uint64)
+    start = -words.ctypes.data % (WORD * LANES // 8) // 8
+    return words[start : start + size].reshape(shape)
 
 
-@intrinsic
-def _population_count(context: Any, word: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.ctpop(args[0])
-
-    return types.uint64(types.uint64), codegen
+def _aligned(words: Words) -> Words:
+    out = _aligned_zeros((words.shape[0], words.shape[1]))
+    out[:] = words
+    return out
 
 
-_count_bits: Any = _population_count
+class _Planes(NamedTuple):
+    """Weights of the patterns as bit planes.
+
+    Attributes
+    ----------
+    planes : ndarray of uint64, shape (planes, words of a site)
+        Plane k holds the bits k of ``weight - low``; those of outliers are zero.
+    powers : ndarray of int64
+        The planes that aren't empty.
+    low : int
+        The least weight of the patterns that aren't outliers.
+    outliers : ndarray of int64
+        Patterns that the planes leave out.
+    total : int
+        The sum of ``weight - low`` over all patterns.
+    """
+
+    planes: Words
+    powers: NDArray[np.int64]
+    low: int
+    outliers: NDArray[np.int64]
+    total: int
+
+
+def _planes(weight: NDArray[np.int64], *, most_outliers: int, width: int) -> _Planes:
+    """Bit planes of weights, without those that are empty."""
+    low, high, cap, beyond = _inliers(weight, most_outliers)
+    octets = -(-int(high - low).bit_length() // OCTET)
+    planes = _aligned_zeros((octets * OCTET, width))
+    used, total = _fill_planes(weight, low, cap, planes)
+    powers = np.array([plane for plane in range(len(planes)) if used >> plane & 1], dtype=np.int64)
+    return _Planes(planes, powers, low, _outliers(weight, cap, beyond), total)
 
 
 @njit(cache=True, nogil=True)
 def _overlaps(rows, signs, known, counts, out):  # type: ignore[no-untyped-def]
     width = rows.shape[1]
-    for pattern in range(rows.shape[0]):
-        row = rows[pattern]
-        for state in range(signs.shape[0]):
-            differing = np.uint64(0)
-            for word in range(width):
-                differing += _count_bits((row[word] ^ signs[state, word]) & known[state, word])
-            out[state, pattern] = counts[state] - 2 * np.int64(differing)
-
-
-@intrinsic
-def _zeros_before(context: Any, word: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.ctlz(args[0], context.get_constant(types.boolean, False))
-
-    return types.uint64(types.uint64), codegen
-
-
-_leading_zeros: Any = _zeros_before
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _bit_length(value):  # type: ignore[no-untyped-def]
-    return 64 - np.int64(_leading_zeros(np.uint64(value)))
+    whole = width // LANES * LANES
+    flat_rows, flat_signs, flat_known = rows.reshape(-1), signs.reshape(-1), known.reshape(-1)
+    for pattern in range(len(rows)):
+        for state in range(len(signs)):
+            differing = np.int64(0)
+            if whole:
+                differing += differing_bits(flat_rows, pattern * width, flat_signs, flat_known, state * width, whole)
+            for word in range(whole, width):
+                differing += np.int64(count_bits((rows[pattern, word] ^ signs[state, word]) & known[state, word]))
+            out[state, pattern] = counts[state] - 2 * differing
 
 
 @njit(cache=True, nogil=True)
 def _inliers(weight, most_outliers):  # type: ignore[no-untyped-def]
-    """The least weight and the number of bits above it of all patterns but a few outliers, and these."""
-    frequency = np.zeros(64, np.int64)
+    """The least and the largest weight of all patterns but a few outliers, the bits that the inliers' magnitudes have
+    at most, and the number of outliers.
+    """
+    frequency = np.zeros(65, np.int64)
     for pattern in range(len(weight)):
-        frequency[_bit_length(abs(weight[pattern]))] += 1
+        frequency[64 - np.int64(leading_zeros(np.uint64(abs(weight[pattern]))))] += 1
     cap, beyond = 63, 0
     while cap > 0 and beyond + frequency[cap] <= most_outliers:
         beyond += frequency[cap]
         cap -= 1
-    outliers = np.empty(beyond, np.int64)
-    found = 0
-    low, high = np.int64(0), np.int64(0)
-    fresh = True
+    low, high = np.int64(2**62), np.int64(-(2**62))
     for pattern in range(len(weight)):
         value = weight[pattern]
-        if _bit_length(abs(value)) > cap:
+        inside = abs(value) >> cap == 0
+        low = min(low, value if inside else np.int64(2**62))
+        high = max(high, value if inside else np.int64(-(2**62)))
+    return low, high, cap, beyond
+
+
+@njit(cache=True, nogil=True)
+def _outliers(weight, cap, count):  # type: ignore[no-untyped-def]
+    """The patterns whose weights have more than `cap` bits, `count` of them."""
+    outliers = np.empty(count, np.int64)
+    found = 0
+    for pattern in range(len(weight) if count else 0):
+        if abs(weight[pattern]) >> cap != 0:
             outliers[found] = pattern
             found += 1
-        elif fresh:
-            low, high, fresh = value, value, False
-        else:
-            low, high = min(low, value), max(high, value)
-    return low, _bit_length(high - low), outliers
+    return outliers
 
 
 @njit(cache=True, nogil=True)
-def _planes(weight, low, count, outliers, width):  # type: ignore[no-untyped-def]
-    """The bit planes of ``weight - low`` that aren't empty, their powers of two, and the sum; outliers count as
-    zero.
+def _fill_planes(weight, low, cap, planes):  # type: ignore[no-untyped-def]
+    """Write the planes of ``weight - low``, outliers as zero; which of them aren't empty, as a word, and the sum of all
+    weights above `low`.
     """
-    planes = np.zeros((count, width), np.uint64)
-    total = np.int64(0)
-    used = np.uint64(0)
-    word_planes = np.zeros(max(count, 1), np.uint64)
-    next_outlier = 0
-    for word in range(width):
-        word_planes[:] = 0
-        for bit in range(min(64, len(weight) - word * 64)):
-            pattern = word * 64 + bit
-            if next_outlier < len(outliers) and outliers[next_outlier] == pattern:
-                next_outlier += 1
-                continue
-            value = np.uint64(weight[pattern] - low)
-            total += weight[pattern] - low
-            used |= value
-            for plane in range(count):
-                word_planes[plane] |= ((value >> np.uint64(plane)) & np.uint64(1)) << np.uint64(bit)
-        for plane in range(count):
-            planes[plane, word] = word_planes[plane]
-    kept = np.empty(count, np.int64)
-    number = 0
-    for plane in range(count):
-        if (used >> np.uint64(plane)) & np.uint64(1):
-            kept[number] = plane
-            planes[number] = planes[plane]
-            number += 1
-    return planes[:number], kept[:number], total
-
-
-@intrinsic
-def _count_four(
-    context: Any, columns: Any, place: Any, stride: Any, planes: Any, origin: Any, words: Any, shift: Any, out: Any
-) -> Any:
-    """Add to ``out[0:4]`` the bits that four rows of words share with a plane, times ``2**shift``.
-
-    The rows start at the flat `columns`' places `place`, ``place + stride`` and so on, the plane at
-    ``planes[origin]``. Eight words are taken at a time, the widest vectors that a processor may have; fewer lanes are
-    used where it has none.
-    """
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        columns, planes, out = (
-            context.make_array(signature.args[at])(context, builder, args[at]).data for at in (0, 3, 7)
-        )
-        place, stride, origin, words, shift = args[1], args[2], args[4], args[5], args[6]
-        integer = ir.IntType(64)
-        vector = ir.VectorType(integer, LANES)
-        count, add = (
-            cgutils.get_or_insert_function(
-                builder.module, ir.FunctionType(result, [vector]), f"llvm.{name}.v{LANES}i64"
-            )
-            for name, result in (("ctpop", vector), ("vector.reduce.add", integer))
-        )
-        starts = [builder.add(place, builder.mul(stride, integer(row))) for row in range(4)]
-        sums = [cgutils.alloca_once_value(builder, ir.Constant(vector, [0] * LANES)) for _ in range(4)]
-
-        def load(pointer: Any, at: Any) -> Any:
-            address = builder.gep(pointer, [at])
-            return builder.load(builder.bitcast(address, vector.as_pointer()), align=WORD // 8, typ=vector)
-
-        with cgutils.for_range(builder, builder.udiv(words, integer(LANES))) as loop:
-            offset = builder.mul(loop.index, integer(LANES))
-            plane = load(planes, builder.add(origin, offset))
-            for start, total in zip(starts, sums, strict=True):
-                shared = builder.call(count, [builder.and_(load(columns, builder.add(start, offset)), plane)])
-                builder.store(builder.add(builder.load(total, typ=vector), shared), total)
-        for row, total in enumerate(sums):
-            address = builder.gep(out, [integer(row)])
-            number = builder.shl(builder.call(add, [builder.load(total, typ=vector)]), shift)
-            builder.store(builder.add(builder.load(address, typ=integer), number), address)
-        return context.get_dummy_value()
-
-    integer = types.int64
-    return types.void(columns, integer, integer, planes, integer, integer, integer, out), codegen
-
-
-_shared_bits: Any = _count_four
+    count, width = planes.shape
+    flat_planes = planes.reshape(-1)
+    words = -(-len(weight) // WORD)
+    numbers = np.zeros(WORD, np.int64)
+    used, total = np.int64(0), np.int64(0)
+    for word in range(words):
+        start = word * WORD
+        filled = min(WORD, len(weight) - start)
+        if filled < WORD:
+            numbers[:] = 0
+        for place in range(filled):
+            value = weight[start + place]
+            above = value - low
+            total += above
+            number = above if abs(value) >> cap == 0 else np.int64(0)
+            used |= number
+            numbers[place] = number
+        bit_planes(numbers, flat_planes, word, width, count // OCTET)
+    return used, total
 
 
 @njit(cache=True, nogil=True)
-def _count_votes(columns, planes, powers, owners, out):  # type: ignore[no-untyped-def]
+def _count_votes(columns, planes, powers, bounds, out):  # type: ignore[no-untyped-def]
     """For each state and site, sum over the state's planes 2**power times the number of patterns with the bit in
     both.
+
+    The planes of state k are those from ``bounds[k]`` to ``bounds[k + 1]`` (exclusive).
     """
     sites, width = columns.shape
     flat_columns, flat_planes = columns.reshape(-1), planes.reshape(-1)
-    sums = np.zeros((len(out), 4), np.int64)
+    grouped = sites // ROWS * ROWS
+    sums = np.zeros(ROWS, np.int64)
     out[:] = 0
     for start in range(0, width, CHUNK):
         stop = min(start + CHUNK, width)
         whole = (stop - start) // LANES * LANES
-        for first in range(0, sites - sites % 4, 4):
-            sums[:] = 0
-            place = first * width + start
-            for plane in range(len(powers)):
-                own = sums[owners[plane]]
-                origin = plane * width + start
-                _shared_bits(flat_columns, place, width, flat_planes, origin, whole, powers[plane], own)
-                for word in range(start + whole, stop):
-                    for row in range(4):
-                        shared = _count_bits(columns[first + row, word] & planes[plane, word])
-                        own[row] += np.int64(shared) << powers[plane]
+        for site in range(0, grouped, ROWS):
             for state in range(len(out)):
-                for row in range(4):
-                    out[state, first + row] += sums[state, row]
-        for site in range(sites - sites % 4, sites):
-            for plane in range(len(powers)):
-                number = np.uint64(0)
-                for word in range(start, stop):
-                    number += _count_bits(columns[site, word] & planes[plane, word])
-                out[owners[plane], site] += np.int64(number) << powers[plane]
+                first, last = bounds[state], bounds[state + 1]
+                sums[:] = 0
+                place = site * width + start
+                shared_bits(flat_columns, place, width, flat_planes, start, width, whole, powers, first, last, sums)
+                for plane in range(first, last):
+                    for word in range(start + whole, stop):
+                        for row in range(ROWS):
+                            shared = count_bits(columns[site + row, word] & planes[plane, word])
+                            sums[row] += np.int64(shared) << powers[plane]
+                for row in range(ROWS):
+                    out[state, site + row] += sums[row]
+        for site in range(grouped, sites):
+            for state in range(len(out)):
+                for plane in range(bounds[state], bounds[state + 1]):
+                    shared = np.uint64(0)
+                    for word in range(start, stop):
+                        shared += count_bits(columns[site, word] & planes[plane, word])
+                    out[state, site] += np.int64(shared) << powers[plane]
+
+
+@njit(cache=True, nogil=True)
+def _add_patterns(rows, chosen, weights, out):  # type: ignore[no-untyped-def]
+    """Add the weights of some patterns to the sites where they have a set bit."""
+    sites = len(out)
+    for number in range(len(chosen)):
+        row, weight = rows[chosen[number]], weights[number]
+        for word in range(len(row)):
+            bits, start = row[word], word * WORD
+            for place in range(min(WORD, sites - start)):
+                out[start + place] += weight & -np.int64((bits >> np.uint64(place)) & np.uint64(1))

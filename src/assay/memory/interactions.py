@@ -32,12 +32,14 @@ __all__ = [
     "FieldTables",
     "Kind",
     "PrecisionWarning",
+    "counted",
     "distinct_tuples",
     "field_tables",
     "field_unit",
     "load_factor",
     "require_kind",
     "require_order",
+    "require_seed",
 ]
 
 Kind = Literal["krotov", "abbott", "exact", "rectified", "exp", "softmax"]
@@ -56,6 +58,17 @@ LARGEST_ORDER = 32
 """Powers of a million bits beyond this order leave float64, and no number of patterns needs it."""
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things in words.
+
+    Examples
+    --------
+    >>> counted(1, "pattern"), counted(2000, "pattern")
+    ('1 pattern', '2,000 patterns')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def require_order(order: Any) -> int:
     """Return `order` as an int.
 
@@ -68,6 +81,18 @@ def require_order(order: Any) -> int:
     if not whole or not 2 <= order <= LARGEST_ORDER:
         raise InputError(f"order is {order!r}", expected=f"an integer from 2 to {LARGEST_ORDER}")
     return int(order)
+
+
+def require_seed(seed: Any) -> None:
+    """Refuse what seeds no generator.
+
+    Raises
+    ------
+    InputError
+        It is no integer of at least 0.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InputError(f"seed is {seed!r}", expected="an integer of at least 0")
 
 
 def require_kind(kind: str, *, among: tuple[str, ...] = KINDS) -> Kind:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
@@ -17,8 +18,9 @@ from assay.core.jobs import (
     Flag,
     Reporting,
     WholeNumber,
-    naming,
+    naming_options,
     print_summary,
+    require_streams,
     shows_progress,
     stop_that_says,
     warnings_in_one_line,
@@ -47,6 +49,35 @@ STOPPED = "stopped; nothing was written, and files that were there are as before
 PICTURED = 10
 BASIN_LOADS = 8
 
+STORED_OPTIONS = {
+    "order": "--order",
+    "kind": "--kind",
+    "update": "--update",
+    "max_sweeps": "--max-sweeps",
+    "temperature": "--temperature",
+    "tie": "--tie",
+    "beta": "--beta",
+    "decorrelate": "--decorrelate",
+    "n_projected": "--projected-bits",
+    "random_state": "--seed",
+    "threshold": "--threshold",
+}
+RECALL_OPTIONS = {"n_jobs": "--jobs", "random_state": "--seed", "threshold": "--threshold"}
+THEORY_OPTIONS = {
+    name: f"--{name}"
+    for name in ("order", "kind", "bits", "patterns", "load", "corruption", "paths", "seed", "horizon", "overlap")
+} | {"temperature": "--temperature", "target_error": "--error"}
+PREDICT_OPTIONS = THEORY_OPTIONS | {"steps": "--sweeps"}
+HORIZON_OPTIONS = THEORY_OPTIONS | {"steps": "--horizon"}
+AUDIT_OPTIONS = {
+    "corruption": "--corruption",
+    "decorrelate": "--decorrelate",
+    "n_projected": "--projected-bits",
+    "sample": "--sample",
+    "seed": "--seed",
+    "threshold": "--threshold",
+}
+
 
 @Parameter(name="*", group=Group("Reading", sort_key=2))
 @dataclass(frozen=True)
@@ -69,23 +100,24 @@ AS_FILE, AS_USUAL = Reading(), Reporting()
 
 
 @app.command
+@naming_options(STORED_OPTIONS)
 def store(
     patterns: File,
     /,
     *,
-    out: Annotated[str, Parameter(alias="-o")],
+    out: Annotated[str, Parameter(alias="-o", allow_leading_hyphen=True)],
     order: WholeNumber = 3,
     kind: KindName = "krotov",
     update: Literal["parallel", "asynchronous"] = "parallel",
-    max_sweeps: int = 100,
+    max_sweeps: WholeNumber = 100,
     temperature: float = 0.0,
     tie: Literal["keep", "+1", "random"] = "keep",
     beta: float = 1.0,
     decorrelate: Literal["none", "drop", "project"] = "none",
-    projected_bits: int | None = None,
+    projected_bits: WholeNumber | None = None,
     packed: Flag = False,
     bits: WholeNumber | None = None,
-    seed: int = 0,
+    seed: WholeNumber = 0,
     reading: Reading = AS_FILE,
     reporting: Reporting = AS_USUAL,
 ) -> None:
@@ -129,8 +161,9 @@ def store(
         Of everything random.
     """
     from assay.core.files import check_output
-    from assay.memory.interactions import require_order
-    from assay.memory.memory import SUFFIX, DenseAssociativeMemory
+    from assay.memory.interactions import counted, require_order
+    from assay.memory.memory import SUFFIX, DenseAssociativeMemory, DuplicateWarning
+    from assay.memory.pattern_files import require_patterns
 
     require_order(order)
     check_output(out, force=reporting.force)
@@ -138,7 +171,8 @@ def store(
         raise InputError(
             f"unknown ending '{os.path.splitext(out)[1]}'", file=out, expected=f"a name that ends in {SUFFIX}"
         )
-    held = _read(patterns, reading)
+    if bits is not None and not packed:
+        raise InputError("--bits is given without --packed", expected="both: rows of other files say their bits")
     memory = DenseAssociativeMemory(
         order,
         kind,
@@ -153,9 +187,20 @@ def store(
         n_bits=bits,
         random_state=seed,
     )
+    memory.check_parameters()
+    with stop_that_says(STOPPED):
+        held = _read(patterns, reading)
+        require_patterns(held, packed=packed, bits=bits)
     with warnings_in_one_line(reporting), stop_that_says(STOPPED):
-        with naming(held.source):
-            memory.fit(held.values)
+        warnings.simplefilter("ignore", DuplicateWarning)
+        memory.fit(held.values)
+        if memory.n_duplicates_:
+            copy, original = (held.place(one) for one in memory.first_copy_)
+            warnings.warn(
+                f"{memory.n_duplicates_:,} of {counted(memory.n_patterns_, 'pattern')} are copies of earlier ones: "
+                f"{copy} equals {original}",
+                stacklevel=1,
+            )
         if held.image_shape is not None:
             memory.image_shape_ = held.image_shape
         memory.save(out, force=reporting.force)
@@ -175,7 +220,8 @@ def store(
     if summary["capacity"] is not None:
         fits = f"load alpha' = {memory.load_:.4g} of at most {summary['capacity']:.4g}"
     lines = [
-        f"stored       {memory.n_patterns_:,} patterns of {memory._patterns.bits:,} bits, order {order}, kind {kind}",
+        f"stored       {counted(memory.n_patterns_, 'pattern')} of {counted(memory._patterns.bits, 'bit')}, "
+        f"order {order}, kind {kind}",
         *([f"capacity     {fits}"] if fits else []),
         f"memory       {memory.nbytes_:,} bytes, "
         f"{8 * memory.nbytes_ / (memory.n_patterns_ * memory._patterns.bits):.3g} bits a stored bit",
@@ -185,18 +231,19 @@ def store(
 
 
 @app.command
+@naming_options(RECALL_OPTIONS)
 def recall(
     memory_file: Annotated[File, Parameter(name="MEMORY")],
     cues: File,
     /,
     *,
     out: OutFile = None,
-    table: str | None = None,
-    picture: str | None = None,
-    plot: str | None = None,
-    erased: str | None = None,
-    jobs: int = 1,
-    seed: int | None = None,
+    table: File | None = None,
+    picture: File | None = None,
+    plot: File | None = None,
+    erased: File | None = None,
+    jobs: WholeNumber = 1,
+    seed: WholeNumber | None = None,
     reading: Reading = AS_FILE,
     reporting: Reporting = AS_USUAL,
 ) -> None:
@@ -215,7 +262,8 @@ def recall(
     out
         Where the states go: .npy, .npz, .csv, .txt, .safetensors, or - for rows of text on standard output.
     table
-        A .csv with a line a cue: nearest pattern, distance in bits, sweeps, whether it converged, cycle.
+        A .csv with a line a cue: nearest pattern (cues and patterns counted from 0), distance in bits, sweeps, whether
+        it converged, cycle.
     picture
         For images: cues, what was recalled and the nearest stored pattern, as .png, .svg or .pdf.
     plot
@@ -229,12 +277,15 @@ def recall(
     """
     import numpy as np
 
+    from assay.memory.interactions import counted
     from assay.memory.memory import DenseAssociativeMemory
-    from assay.memory.pattern_files import check_states_output, write_states
+    from assay.memory.pattern_files import check_states_output, require_cues, write_states
     from assay.memory.plots import check_figure_output
 
-    if out == STREAM and reporting.json:
-        raise InputError("--out - and --json both write to standard output", expected="a file for one of them")
+    require_streams(out, reporting)
+    _require_one_stream(cues, erased)
+    outputs = {"--out": out, "--table": table, "--picture": picture, "--plot": plot}
+    _require_different(outputs, inputs=(memory_file, cues, erased))
     if out is not None:
         check_states_output(out, force=reporting.force)
     for figure in filter(None, (picture, plot)):
@@ -243,22 +294,35 @@ def recall(
         _check_table(table, force=reporting.force)
     memory = DenseAssociativeMemory.load(memory_file)
     memory.set_params(n_jobs=jobs, **({} if seed is None else {"random_state": seed}))
-    held = _read(cues, reading)
-    values = held.values if erased is None else _with_gaps(memory, held, _read(erased, Reading(threshold="128")))
+    memory.check_parameters()
+    continuous = memory.kind == "softmax"
+    if continuous and plot is not None:
+        raise InputError(
+            "--plot draws overlaps, and the memory's states are continuous",
+            file=memory_file,
+            expected="a memory of another kind than softmax",
+        )
     if picture is not None and memory_shape(memory) is None:
         raise InputError(
             "the memory holds no images",
             file=memory_file,
             expected="patterns from a folder of PNG images, or a 3-d .npy",
         )
-    continuous = memory.kind == "softmax"
+    with stop_that_says(STOPPED):
+        held = require_cues(
+            _read(cues, reading),
+            bits=memory.n_features_in_,
+            coding=memory.coding_,
+            continuous=continuous,
+            packed=memory.packed,
+        )
+        values = held.values if erased is None else _with_gaps(memory, held, _read(erased, Reading(threshold="128")))
     with (
         warnings_in_one_line(reporting),
         stop_that_says(STOPPED),
-        naming(held.source),
         _progress("recalling", reporting) as advance,
     ):
-        result = memory.recall(values, history=plot is not None and not continuous, progress=advance)
+        result = memory.recall(values, history=plot is not None, progress=advance)
     count = len(result.states)
     summary = {
         "cues": count,
@@ -280,11 +344,10 @@ def recall(
         _draw_recall(plot, memory, result, force=reporting.force)
     wrote = [f"wrote        {name}" for name in (out, table, picture, plot) if name and name != STREAM]
     lines = [
-        f"recalled     {count:,} cues: {summary['exact']:,} are stored patterns, the mean distance is "
-        f"{summary['mean_distance']:.3g} bits",
+        f"recalled     {counted(count, 'cue')}: {summary['exact']:,} ended in a stored pattern; mean distance to the "
+        f"nearest, in bits: {summary['mean_distance']:.3g}",
         f"sweeps       median {summary['median_sweeps']:g}, at most {summary['max_sweeps']}; "
-        f"{summary['converged']:,} rest, "
-        f"{summary['cycles']:,} alternate between two states",
+        f"{summary['converged']:,} at rest, {summary['cycles']:,} alternating between two states",
         *wrote,
     ]
     if out is None and table is None and picture is None and plot is None:
@@ -293,6 +356,7 @@ def recall(
 
 
 @app.command
+@naming_options(PREDICT_OPTIONS)
 def predict(
     *,
     order: WholeNumber = 3,
@@ -301,11 +365,11 @@ def predict(
     patterns: WholeNumber | None = None,
     load: float | None = None,
     kind: TheoryKind = "krotov",
-    sweeps: int = 40,
-    paths: int = 100_000,
+    sweeps: WholeNumber = 40,
+    paths: WholeNumber = 100_000,
     temperature: float = 0.0,
-    plot: str | None = None,
-    seed: int = 0,
+    plot: File | None = None,
+    seed: WholeNumber = 0,
     reporting: Reporting = AS_USUAL,
 ) -> None:
     """Predict recall: the overlap after each sweep, the remaining errors, the sweeps it takes.
@@ -340,6 +404,7 @@ def predict(
         Of the paths.
     """
     from assay.memory import theory
+    from assay.memory.interactions import counted
     from assay.memory.plots import check_figure_output, plot_recall, save_figure
 
     if plot is not None:
@@ -378,20 +443,21 @@ def predict(
             plot,
             force=reporting.force,
         )
-    wrong = "" if bits is None else f", {summary['wrong_bits']:.3g} of {bits:,} bits"
+    wrong = "" if bits is None else f", {summary['wrong_bits']:.3g} of {counted(bits, 'bit')}"
     lines = [
         f"load         alpha' = {alpha:.4g}; replica-symmetric capacity {summary['capacity']:.4g}",
         f"overlap      {' '.join(f'{m:.3f}' for m in curve.m[:9])}{' …' if sweeps > 8 else ''} "
-        f"{curve.m[-1]:.4f} after {sweeps} sweeps",
+        f"{curve.m[-1]:.4f} after {counted(sweeps, 'sweep')}",
         f"recall       {'succeeds' if summary['recalled'] else 'fails'}: {100 * curve.bit_error:.3g} % wrong at "
         f"the end{wrong}, "
-        f"settled after {curve.converged_at} sweeps",
+        f"settled after {counted(curve.converged_at, 'sweep')}",
         *([f"wrote        {plot}"] if plot else []),
     ]
     print_summary(summary, lines, reporting=reporting)
 
 
 @app.command
+@naming_options(HORIZON_OPTIONS)
 def plan(
     *,
     bits: WholeNumber,
@@ -399,9 +465,9 @@ def plan(
     corruption: float,
     error: float = 0.01,
     kind: TheoryKind = "krotov",
-    horizon: int = 40,
-    paths: int = 20_000,
-    seed: int = 0,
+    horizon: WholeNumber = 40,
+    paths: WholeNumber = 20_000,
+    seed: WholeNumber = 0,
     reporting: Reporting = AS_USUAL,
 ) -> None:
     """Find the lowest order that holds your patterns.
@@ -449,15 +515,16 @@ def plan(
 
 
 @app.command
+@naming_options(HORIZON_OPTIONS)
 def capacity(
     *,
     order: WholeNumber = 3,
     bits: WholeNumber | None = None,
     kind: TheoryKind = "krotov",
-    horizon: int = 100,
+    horizon: WholeNumber = 100,
     overlap: float = 0.8,
-    paths: int = 20_000,
-    seed: int = 0,
+    paths: WholeNumber = 20_000,
+    seed: WholeNumber = 0,
     reporting: Reporting = AS_USUAL,
 ) -> None:
     """Say how many patterns fit, by three definitions.
@@ -485,7 +552,10 @@ def capacity(
         Of the paths.
     """
     from assay.memory import theory
+    from assay.memory.interactions import counted, require_order
 
+    require_order(order)
+    _require_at_least_one(bits=bits)
     methods: list[Literal["rs", "1rsb", "dynamic"]] = ["rs", "1rsb", "dynamic"] if order >= 3 else ["rs", "dynamic"]
     found: dict[str, theory.Capacity] = {}
     with stop_that_says(STOPPED), _progress("solutions", reporting) as advance:
@@ -503,13 +573,16 @@ def capacity(
     }
     lines = []
     for name, one in found.items():
-        count = "" if bits is None else f", {one.patterns(bits, order, kind):,} patterns of {bits:,} bits"
-        when = f" after {horizon} sweeps" if one.horizon else ""
+        count = ""
+        if bits is not None:
+            count = f", {counted(one.patterns(bits, order, kind), 'pattern')} of {counted(bits, 'bit')}"
+        when = f" after {counted(horizon, 'sweep')}" if one.horizon else ""
         lines.append(f"{name:<12} alpha' = {one.load:.4f}{count}; overlap {one.overlap:.4f}{when}")
     print_summary(summary, lines, reporting=reporting)
 
 
 @app.command
+@naming_options(HORIZON_OPTIONS)
 def basin(
     *,
     order: WholeNumber = 3,
@@ -517,10 +590,10 @@ def basin(
     patterns: WholeNumber | None = None,
     load: float | None = None,
     kind: TheoryKind = "krotov",
-    horizon: int = 40,
-    paths: int = 20_000,
-    plot: str | None = None,
-    seed: int = 0,
+    horizon: WholeNumber = 40,
+    paths: WholeNumber = 20_000,
+    plot: File | None = None,
+    seed: WholeNumber = 0,
     reporting: Reporting = AS_USUAL,
 ) -> None:
     """Say how much corruption is survivable, against the load.
@@ -553,6 +626,7 @@ def basin(
     import numpy as np
 
     from assay.memory import theory
+    from assay.memory.interactions import counted
     from assay.memory.plots import check_figure_output, plot_basins, save_figure
 
     if plot is not None:
@@ -567,7 +641,9 @@ def basin(
             edges = [theory.basin(order, float(one), **options) for one in loads]
             lone = [theory.basin(order, float(one), **options, self_interaction=False) for one in loads]
             save_figure(
-                plot_basins(list(loads), edges, mean_field=lone, title=f"order {order}, after {horizon} sweeps"),
+                plot_basins(
+                    list(loads), edges, mean_field=lone, title=f"order {order}, after {counted(horizon, 'sweep')}"
+                ),
                 plot,
                 force=reporting.force,
             )
@@ -583,18 +659,22 @@ def basin(
         "without_self_interaction": without,
     }
     if math.isnan(edge):
-        lines = [f"basin        none: at alpha' = {alpha:.4g} not even the pattern itself stays for {horizon} sweeps"]
+        lines = [
+            f"basin        none: at alpha' = {alpha:.4g} not even the pattern itself stays for "
+            f"{counted(horizon, 'sweep')}"
+        ]
     else:
-        of = "" if flips is None else f", {flips:,} of {bits:,} bits"
+        of = "" if flips is None or bits is None else f", {flips:,} of {counted(bits, 'bit')}"
         lines = [
             f"basin        cues with an overlap of at least {edge:.3f} are recalled at alpha' = {alpha:.4g}, "
-            f"within {horizon} sweeps",
+            f"within {counted(horizon, 'sweep')}",
             f"corruption   up to {100 * (1 - edge) / 2:.3g} % flipped bits{of}",
         ]
     print_summary(summary, [*lines, *([f"wrote        {plot}"] if plot else [])], reporting=reporting)
 
 
 @app.command
+@naming_options(AUDIT_OPTIONS)
 def audit(
     memory_file: Annotated[File, Parameter(name="MEMORY")],
     cues: File | None = None,
@@ -602,10 +682,10 @@ def audit(
     *,
     corruption: float = 0.1,
     decorrelate: Literal["none", "drop", "project"] = "none",
-    projected_bits: int | None = None,
-    sample: int = 128,
-    plot: str | None = None,
-    seed: int = 0,
+    projected_bits: WholeNumber | None = None,
+    sample: WholeNumber = 128,
+    plot: File | None = None,
+    seed: WholeNumber = 0,
     reading: Reading = AS_FILE,
     reporting: Reporting = AS_USUAL,
 ) -> None:
@@ -635,14 +715,28 @@ def audit(
         Of the choice.
     """
     from assay.memory.memory import DenseAssociativeMemory
+    from assay.memory.pattern_files import require_cues
+    from assay.memory.planner import AUDITED
     from assay.memory.planner import audit as examine
     from assay.memory.plots import check_figure_output, plot_recall, save_figure
 
     if plot is not None:
+        _require_different({"--plot": plot}, inputs=(memory_file, cues))
         check_figure_output(plot, force=reporting.force)
     memory = DenseAssociativeMemory.load(memory_file)
-    held = None if cues is None else _read(cues, reading)
-    with warnings_in_one_line(reporting), stop_that_says(STOPPED), naming(cues or memory_file):
+    if memory.kind not in AUDITED:
+        raise InputError(
+            f"is a memory of kind {memory.kind}, for which there is no theory",
+            file=memory_file,
+            expected=f"one of kind {', '.join(AUDITED)}",
+        )
+    with stop_that_says(STOPPED):
+        held = None
+        if cues is not None:
+            held = require_cues(
+                _read(cues, reading), bits=memory.n_features_in_, coding=memory.coding_, packed=memory.packed
+            )
+    with warnings_in_one_line(reporting), stop_that_says(STOPPED):
         report = examine(
             memory,
             None if held is None else held.values,
@@ -661,6 +755,31 @@ def audit(
     print_summary(dict(report.__dict__), [*str(report).splitlines(), *wrote], reporting=reporting)
 
 
+def _require_at_least_one(**counts: int | None) -> None:
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise InputError(f"--{name} is {value}", expected="an integer of at least 1")
+
+
+def _require_one_stream(cues: str, erased: str | None) -> None:
+    if cues == erased == STREAM:
+        raise InputError("the cues and --erased are both standard input", expected="a file for one of them")
+
+
+def _require_different(outputs: Mapping[str, str | None], *, inputs: Sequence[str | None]) -> None:
+    """Refuse to write over an input, which --force alone would do, and one name for two results."""
+    taken: dict[str, str] = {}
+    for option, name in outputs.items():
+        if name is None:
+            continue
+        given = [one for one in inputs if one is not None and os.path.exists(one) and os.path.exists(name)]
+        if any(os.path.samefile(name, one) for one in given):
+            raise InputError("is also an input", file=name, expected=f"another name for {option}")
+        first = taken.setdefault(os.path.realpath(name), option)
+        if first != option:
+            raise InputError(f"is the name for {first} too", file=name, expected=f"another name for {option}")
+
+
 def memory_shape(memory: DenseAssociativeMemory) -> tuple[int, int] | None:
     """Height and width where the memory holds images."""
     shape: tuple[int, int] | None = getattr(memory, "image_shape_", None)
@@ -676,6 +795,7 @@ def _read(path: str, reading: Reading) -> Bits:
 def _load(load: float | None, bits: int | None, patterns: int | None, order: int, kind: str) -> float:
     from assay.memory import theory
 
+    _require_at_least_one(bits=bits, patterns=patterns)
     if load is not None:
         if patterns is not None:
             raise InputError("both --load and --patterns are given", expected="one of them")
@@ -684,9 +804,6 @@ def _load(load: float | None, bits: int | None, patterns: int | None, order: int
         raise InputError(
             "neither a load nor a number of patterns is given", expected="--bits and --patterns, or --load"
         )
-    for name, value in (("bits", bits), ("patterns", patterns)):
-        if value < 1:
-            raise InputError(f"{name} is {value}", expected="at least 1")
     return theory.load_of(patterns, bits, order, kind=kind)
 
 
@@ -700,16 +817,24 @@ def _with_gaps(memory: DenseAssociativeMemory, cues: Bits, marks: Bits) -> Any:
     """Cues as ±1 with 0 where a bit is marked as erased."""
     import numpy as np
 
-    from assay.memory.patterns import signs_of_cues
+    from assay.memory.interactions import counted
+    from assay.memory.patterns import signs_of_cues, unpack_octets
 
-    with naming(cues.source):
-        signs = signs_of_cues(cues.values, coding=memory.coding_, bits=memory.n_features_in_)
+    values = cues.values
+    if memory.packed and values.shape[1] != memory.n_features_in_:
+        values = unpack_octets(values, bits=memory.n_features_in_, name="cues")
+    signs = signs_of_cues(values, coding=memory.coding_, bits=memory.n_features_in_)
     erased = np.asarray(marks.values)
     if erased.shape != signs.shape:
-        raise InputError(
-            f"has shape {erased.shape}", file=marks.source, expected=f"the shape of the cues, {signs.shape}"
+        raise marks.fault(
+            f"has {counted(len(erased), 'row')} of {counted(erased.shape[1], 'mark')}",
+            expected=f"{counted(len(signs), 'row')} of {signs.shape[1]:,}, as the cues have",
         )
-    return np.where(erased > 0, np.int8(0), signs)
+    wrong = np.argwhere(~np.isin(erased, (0, 1)))
+    if len(wrong):
+        row, column = wrong[0]
+        raise marks.fault(f"is {erased[row, column]:g}", (row, column), expected="1 for an erased bit, else 0")
+    return np.where(erased == 1, np.int8(0), signs)
 
 
 def _check_table(path: str, *, force: bool) -> None:
@@ -750,8 +875,6 @@ def _draw_recall(path: str, memory: DenseAssociativeMemory, result: Any, *, forc
     from assay.memory import theory
     from assay.memory.plots import plot_recall, save_figure
 
-    if result.history is None:
-        raise InputError(f"--plot for kind '{memory.kind}'", expected="a kind with discrete states")
     simulations, curves = {"recall": result.history}, {"recall": result.history.mean(axis=0)}
     if memory.kind in ("krotov", "abbott", "exact"):
         kind = "abbott" if memory.kind == "abbott" else "krotov"

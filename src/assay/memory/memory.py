@@ -26,6 +26,7 @@ from assay.memory.dynamics import STATES_AT_ONCE, Dynamics, Tie, run_dynamics
 from assay.memory.interactions import (
     Kind,
     PrecisionWarning,
+    counted,
     distinct_tuples,
     field_tables,
     load_factor,
@@ -143,6 +144,8 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
         Stored patterns.
     n_duplicates_ : int
         How many of them are copies of an earlier one.
+    first_copy_ : tuple of int
+        Where there are copies: the number of the first one, and of the pattern that it equals.
     load_ : float
         The normalised load ``alpha'``: patterns over what the noise of the kind allows.
     coding_ : str
@@ -226,7 +229,7 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
         -----
         CapacityWarning, DuplicateWarning, PrecisionWarning
         """
-        self._check_parameters()
+        self.check_parameters()
         signs, coding = self._signs_of_patterns(X)
         self.coding_: Coding = coding
         self.n_features_in_ = signs.shape[1]
@@ -239,8 +242,8 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
         stored = self._decorrelation.apply(signs)
         if self.kind == "abbott" and stored.shape[1] < self.order:
             raise InputError(
-                f"{stored.shape[1]} bits are fewer than order {self.order}",
-                expected="at least as many for kind='abbott'",
+                f"order is {self.order} for patterns of {counted(stored.shape[1], 'bit')}",
+                expected="no more than their bits for kind='abbott'",
             )
         self._patterns = PackedPatterns(pack_words(stored > 0), bits=stored.shape[1])
         self._settle()
@@ -321,7 +324,7 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
         array([[ 1,  1,  1,  1, -1, -1, -1, -1]], dtype=int8)
         """
         self._check_fitted()
-        self._check_parameters()
+        self.check_parameters()
         tensor = cues if _is_tensor(cues) else None
         if self.kind == "softmax":
             return self._recall_softmax(cues, tensor, progress)
@@ -436,7 +439,7 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
         InputError
             The file exists, or can't be written there.
         """
-        from safetensors.numpy import save_file
+        from safetensors.numpy import save
 
         self._check_fitted()
         if Path(path).suffix != SUFFIX:
@@ -463,7 +466,7 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
             "mean": decorrelation.mean,
         }
         with atomic_path(path, force=force) as temporary:
-            save_file(tensors, os.fspath(temporary), metadata=metadata)
+            temporary.write_bytes(save(tensors, metadata=metadata))
         return Path(path)
 
     @classmethod
@@ -554,16 +557,17 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
         copies, first = _duplicates(self._patterns.rows)
         self.n_duplicates_ = len(copies)
         if len(copies):
+            self.first_copy_ = (int(copies[0]), first)
             warnings.warn(
-                f"{len(copies)} of {self.n_patterns_} patterns are copies of earlier ones (pattern {copies[0]} "
-                f"of pattern {first})",
+                f"{len(copies):,} of {counted(self.n_patterns_, 'pattern')} are copies of earlier ones: pattern "
+                f"{copies[0]} equals pattern {first}",
                 DuplicateWarning,
                 stacklevel=3,
             )
         capacity = replica_symmetric(self.order).load
         if self.kind in ("krotov", "abbott", "exact") and self.load_ > capacity:
             warnings.warn(
-                f"{self.n_patterns_} patterns of {bits} bits load order {self.order} to alpha' = "
+                f"{counted(self.n_patterns_, 'pattern')} of {counted(bits, 'bit')} load order {self.order} to alpha' = "
                 f"{self.load_:.3g}, beyond its "
                 f"capacity of {capacity:.3g}: recall fails, unless the cues are near or the patterns far from random",
                 CapacityWarning,
@@ -573,14 +577,20 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
             tables = field_tables(self.kind, self.order, bits=bits, known=bits, patterns=self.n_patterns_)
             if not tables.exact:
                 warnings.warn(
-                    f"order {self.order} with {bits} bits and {self.n_patterns_} patterns sums votes beyond "
-                    f"2**53: they are scaled "
-                    "and rounded as float64",
+                    f"order {self.order} with {counted(bits, 'bit')} and {counted(self.n_patterns_, 'pattern')} sums "
+                    "votes beyond 2**53: they are scaled and rounded as float64",
                     PrecisionWarning,
                     stacklevel=3,
                 )
 
-    def _check_parameters(self) -> None:
+    def check_parameters(self) -> None:
+        """Refuse parameters that have no meaning, before anything is read.
+
+        Raises
+        ------
+        InputError
+            Naming the parameter.
+        """
         require_order(self.order)
         require_kind(self.kind)
         for name, allowed in (
@@ -608,6 +618,12 @@ class DenseAssociativeMemory(TransformerMixin, BaseEstimator):  # type: ignore[m
             raise InputError(
                 "update is 'asynchronous' for kind='softmax'", expected="parallel: its states are continuous"
             )
+        if self.n_projected is not None and (
+            not isinstance(self.n_projected, int | np.integer) or self.n_projected < 1
+        ):
+            raise InputError(f"n_projected is {self.n_projected!r}", expected="an integer of at least 1")
+        if not isinstance(self.random_state, np.random.Generator) and self.random_state is not None:
+            _seed(self.random_state)
         self._threads()
 
     def _threads(self) -> int:
@@ -763,10 +779,10 @@ def _seed(random_state: int | np.random.Generator | None) -> int:
         return int(random_state.integers(2**63))
     if random_state is None:
         return int(np.random.SeedSequence().generate_state(1, np.uint64)[0] >> np.uint64(1))
-    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
-        raise InputError(
-            f"random_state is {random_state!r}", expected="a seed of at least 0, a numpy Generator, or None"
-        )
+    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer):
+        raise InputError(f"random_state is {random_state!r}", expected="an integer, a numpy Generator, or None")
+    if random_state < 0:
+        raise InputError(f"random_state is {random_state!r}", expected="an integer of at least 0")
     return int(random_state)
 
 

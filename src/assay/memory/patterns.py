@@ -268,9 +268,9 @@ class Decorrelation:
         if method == "drop":
             kept = np.flatnonzero((signs != signs[0]).any(axis=0))
             if not len(kept):
-                raise InputError("decorrelate='drop' leaves no bit: all are constant", expected="patterns that differ")
+                raise InputError("decorrelate is 'drop' and all bits are constant", expected="patterns that differ")
         if method == "project" and width is not None and width < 1:
-            raise InputError(f"projected bits are {width}", expected="at least 1")
+            raise InputError(f"n_projected is {width!r}", expected="an integer of at least 1")
         mean = signs.mean(axis=0) if method == "project" else np.zeros(bits)
         return cls(method, bits, kept, signs[0].copy(), mean, seed=seed, width=width or bits)
 

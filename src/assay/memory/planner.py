@@ -16,7 +16,7 @@ from assay.core.errors import InputError
 from assay.memory import theory
 from assay.memory._packed import PackedPatterns, pack_signs, pack_words, words_of
 from assay.memory.dynamics import Dynamics, compute_field
-from assay.memory.interactions import load_factor
+from assay.memory.interactions import counted, load_factor, require_seed
 from assay.memory.memory import DenseAssociativeMemory
 from assay.memory.patterns import Decorrelation, corrupt
 
@@ -34,6 +34,8 @@ WITHIN = (0.7, 1.4)
 CURVE_ERROR = 0.05
 SAMPLE = 128
 AUDIT_SWEEPS = 15
+AUDITED = ("krotov", "abbott", "exact")
+"""The kinds that the theory is about."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,8 @@ class Plan:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.patterns:,} patterns of {self.bits:,} bits, {100 * self.corruption:g} % of a cue's bits flipped, "
-            f"at most {100 * self.target_error:g} % wrong after {self.horizon} sweeps",
+            f"{counted(self.patterns, 'pattern')} of {counted(self.bits, 'bit')}, {100 * self.corruption:g} % of a "
+            f"cue's bits flipped, at most {100 * self.target_error:g} % wrong after {counted(self.horizon, 'sweep')}",
             "order     load  fits(rs)  fits(1rsb)   wrong bits  basin m0     flips  sweeps        bytes",
         ]
         for one in self.forecasts:
@@ -258,13 +260,14 @@ class AuditReport:
     def __str__(self) -> str:
         verdict = "theory applies" if self.applies else "theory does not apply"
         lines = [
-            f"patterns     {self.patterns:,} of {self.bits:,} bits, order {self.order}, alpha' = {self.load:.4g}"
+            f"patterns     {self.patterns:,} of {counted(self.bits, 'bit')}, order {self.order}, "
+            f"alpha' = {self.load:.4g}"
             + (f", decorrelated by {self.decorrelate}" if self.decorrelate != "none" else ""),
             f"bias         {self.bias_ratio:.4g} times that of fair bits",
             f"overlaps     mean square {self.overlap_ratio:.4g} times that of independent patterns",
             f"crosstalk    variance {self.crosstalk_ratio:.4g} times the predicted one, mean "
             f"{self.crosstalk_mean:.3g} deviations",
-            f"recall       m: {_curve(self.measured)} measured on {self.cues} cues",
+            f"recall       m: {_curve(self.measured)} measured on {counted(self.cues, 'cue')}",
             f"             m: {_curve(self.predicted)} predicted",
             f"exact        {100 * self.exact_recalls:.4g} % of the cues end in their pattern, "
             f"{100 * self.cycles:.3g} % in 2-cycles",
@@ -272,7 +275,7 @@ class AuditReport:
         ]
         lines += [f"             {reason}" for reason in self.reasons]
         if not self.applies:
-            lines.append("             try decorrelate='drop' or 'project', a higher order, or kind='exp'")
+            lines.append("             try to decorrelate by drop or project, a higher order, or the kind exp")
         return "\n".join(lines)
 
 
@@ -329,8 +332,11 @@ def audit(
     True
     """
     memory._check_fitted()
-    if memory.kind not in ("krotov", "abbott", "exact"):
-        raise InputError(f"kind is {memory.kind!r}", expected="krotov, abbott or exact: the others have no theory")
+    if memory.kind not in AUDITED:
+        raise InputError(f"kind is {memory.kind!r}", expected=f"one of {', '.join(AUDITED)}: the others have no theory")
+    if not (isinstance(sample, int | np.integer) and sample >= 1):
+        raise InputError(f"sample is {sample!r}", expected="an integer of at least 1")
+    require_seed(seed)
     if not 0 <= corruption < 0.5:
         raise InputError(f"corruption is {corruption!r}", expected="a share of the bits of at least 0 and below 0.5")
     stored, duplicates, signs = memory._patterns, memory.n_duplicates_, None
@@ -339,7 +345,9 @@ def audit(
     method = memory.decorrelate
     if decorrelate != "none":
         if method != "none":
-            raise InputError(f"the memory is decorrelated by {method!r} already", expected="decorrelate='none'")
+            raise InputError(
+                f"decorrelate is {decorrelate!r}, and the memory is decorrelated by {method!r} already", expected="none"
+            )
         learned = Decorrelation.learn(stored.signs(), method=decorrelate, width=n_projected, seed=seed)
         stored = PackedPatterns(pack_words(learned.apply(stored.signs()) > 0), bits=learned.stored_bits)
         signs, method = None if signs is None else learned.apply(signs), decorrelate
@@ -406,7 +414,11 @@ def _overlap_ratio(stored: PackedPatterns, chosen: NDArray[np.int64], signs: NDA
 def _crosstalk(
     stored: PackedPatterns, signs: NDArray[np.int8], memory: DenseAssociativeMemory, kind: str
 ) -> tuple[float, float]:
-    """Variance and mean of what the other patterns add to the field at a pattern, against ``alpha rho_p(1)``."""
+    """Variance and mean of what the other patterns add to the field at a pattern, against ``alpha rho_p(1)``; as
+    predicted where there are no others.
+    """
+    if len(stored) < 2:
+        return 1.0, 0.0
     bits, power = stored.bits, memory.order - 1
     dynamics = Dynamics(kind=kind, order=memory.order)
     field_ = compute_field(stored, signs, dynamics)
