@@ -140,6 +140,10 @@ def naming(source: str) -> Iterator[None]:
         ) from error
 
 
+ONLY_PYTHON = re.compile(r",? or None\b.*")
+"""What a library takes besides and a command can't: None is to leave the option out."""
+
+
 @contextmanager
 def naming_options(options: Mapping[str, str]) -> Iterator[None]:
     """Let errors name options as they are typed where the library names its arguments, and blame no file for them.
@@ -163,7 +167,9 @@ def naming_options(options: Mapping[str, str]) -> Iterator[None]:
     except InputError as error:
         found = subject.match(error.message)
         message = typed(f"{options[found[1]]}{error.message[found.end(1) :]}" if found else error.message)
-        expected = error.expected and typed(error.expected)
+        expected = error.expected and typed(error.expected).removesuffix(" or None").rstrip(
+            ","
+        )  # which is to leave it out
         if (message, expected) == (error.message, error.expected):
             raise
         file, row, column = (None, None, None) if found else (error.file, error.row, error.column)

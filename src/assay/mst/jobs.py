@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from assay.core.jobs import (
     Flag,
     Reporting,
     naming,
+    naming_options,
     print_summary,
     require_other_file,
     require_streams,
@@ -80,30 +80,6 @@ OPTION_OF = {
 }
 """What the command calls an argument of the library."""
 
-SUBJECT = re.compile(rf"({'|'.join(OPTION_OF)}) (?=is )")
-ASSIGNMENT = re.compile(rf"\b({'|'.join(OPTION_OF)})=(?:\"([^\"]*)\"|'([^']*)'|(?=[\w.]))")
-
-
-@contextmanager
-def _in_words_of_the_command() -> Iterator[None]:
-    """Let errors speak of options where the library speaks of its arguments, and of no file then."""
-    try:
-        yield
-    except InputError as error:
-        message, expected = _as_options(error.message), error.expected and _as_options(error.expected)
-        if expected is not None:
-            expected = expected.partition(" or None")[0]
-        file = None if SUBJECT.match(error.message) else error.file
-        if (message, expected, file) == (error.message, error.expected, error.file):
-            raise
-        raise InputError(message, file=file, row=error.row, column=error.column, expected=expected) from error
-
-
-def _as_options(text: str) -> str:
-    """``n_forests is 0`` as ``--forests is 0``, and ``forest="threshold"`` as ``--forest threshold``."""
-    text = SUBJECT.sub(lambda found: f"{OPTION_OF[found[1]]} ", text, count=1) if SUBJECT.match(text) else text
-    return ASSIGNMENT.sub(lambda found: f"{OPTION_OF[found[1]]} {found[2] or found[3] or ''}", text)
-
 
 @Parameter(name="*", group=Group("Reading the points", sort_key=2))
 @dataclass(frozen=True)
@@ -163,7 +139,7 @@ AS_FILE, AS_USUAL, IN_MEMORY = Reading(), Reporting(), Spreading()
 
 
 @app.command
-@_in_words_of_the_command()
+@naming_options(OPTION_OF)
 def tree(
     points: PointFile,
     /,
@@ -341,7 +317,7 @@ def tree(
 
 
 @app.command
-@_in_words_of_the_command()
+@naming_options(OPTION_OF)
 def complete(
     points: PointFile,
     /,
@@ -454,7 +430,7 @@ def complete(
 
 
 @app.command
-@_in_words_of_the_command()
+@naming_options(OPTION_OF)
 def cut(
     tree_file: Annotated[PointFile, Parameter(name="TREE")],
     /,
@@ -527,7 +503,7 @@ def cut(
 
 
 @app.command
-@_in_words_of_the_command()
+@naming_options(OPTION_OF)
 def check(
     points: PointFile,
     tree_file: Annotated[PointFile, Parameter(name="TREE")],
@@ -614,7 +590,7 @@ def check(
 
 
 @app.command
-@_in_words_of_the_command()
+@naming_options(OPTION_OF)
 def plot(
     kind: Literal["tree", "dendrogram", "components", "budget"],
     source: Annotated[PointFile, Parameter(name="IN")],
