@@ -167,9 +167,7 @@ def naming_options(options: Mapping[str, str]) -> Iterator[None]:
     except InputError as error:
         found = subject.match(error.message)
         message = typed(f"{options[found[1]]}{error.message[found.end(1) :]}" if found else error.message)
-        expected = error.expected and typed(error.expected).removesuffix(" or None").rstrip(
-            ","
-        )  # which is to leave it out
+        expected = error.expected and ONLY_PYTHON.sub("", typed(error.expected))
         if (message, expected) == (error.message, error.expected):
             raise
         file, row, column = (None, None, None) if found else (error.file, error.row, error.column)
