@@ -1,0 +1,302 @@
+"""DCT-AdamW: AdamW on the few cosine coefficients of each gradient to which its rows are most similar (paper,
+Algorithm 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from assay.core.errors import InputError
+from assay.lowrank.basis import Basis, Transform
+from assay.lowrank.optimizer import Directions, LowRankOptimizer, Stack, Target
+from assay.lowrank.quantisation import Quantised, dequantise, packed_columns, quantise
+from assay.lowrank.selection import Carry, Side, largest_columns
+
+__all__ = ["DCTAdamW"]
+
+ErrorFeedback = Literal["fp", 8, 4]
+
+
+class DCTAdamW(LowRankOptimizer):
+    """AdamW whose two moments have r columns instead of n, in a subspace that is chosen anew as the gradient changes.
+
+    Each matrix's gradient is transformed by rows; the r coefficients with the largest norms are kept, with their
+    moments. When the choice changes, moments of coefficients that stay are kept and those of new ones start at zero.
+    Parameters that aren't matrices, and large ones (see `max_shape`), get AdamW.
+
+    Parameters
+    ----------
+    params : iterable
+        Parameters, named parameters, or groups; a group may have its own settings, and ``low_rank`` True or False.
+    lr : float or Tensor
+        The learning rate.
+    betas : tuple of float
+        Decay of the moments.
+    eps : float
+        Added to the root of the second moment.
+    weight_decay : float
+        Decoupled.
+    rank : int or float
+        Columns that are kept, or their share of the projected dimension. More than that dimension means all of it, with
+        one warning.
+    update_gap : int
+        The columns are chosen at step 1 and at each multiple of this; so the first interval is one step shorter, as in
+        the published code.
+    basis : str, Tensor or mapping of int to Tensor
+        ``dct2``, ``dct3``, ``hadamard``, ``random``, ``identity``; or orthogonal matrices of your own, by size.
+    norm : int
+        2 chooses the best columns; 1 is the published code's.
+    rotate : bool
+        Whether moments follow their columns when the choice changes; without it they stay in place, as in the published
+        code's default.
+    error_feedback : {None, "fp", 8, 4}
+        Add what the projection left out to the next gradient, kept in full precision or in 8 or 4 bits.
+    age_correction : bool
+        Correct the bias of each column's moments by the steps since it entered, not by the parameter's.
+    transform : str
+        ``fft`` keeps no matrix, ``matmul`` multiplies, ``auto`` chooses by size, ``measure`` times both once; see
+        Notes.
+    side : str
+        Which dimension is compressed: ``right`` the columns, ``left`` the rows, ``smaller`` (the same as ``auto``),
+        ``larger``. Parameters divided by rows (FSDP2) go right in ``auto``.
+    state_dtype : torch.dtype or str, optional
+        Of the moments; float32 when left out, and float64 for float64 parameters.
+    maximize : bool
+        Ascend instead.
+    max_shape : int
+        Matrices with a side from this on get AdamW, in groups that don't say ``low_rank``.
+    max_temp_mb : float
+        Megabytes (10⁶ bytes) of temporary tensors in a step; larger matrices are done in blocks of rows.
+    nonfinite : str
+        What a NaN or infinite gradient does: ``raise`` before any state changes, ``skip`` that parameter, or
+        ``ignore``.
+    master_weights : bool
+        Keep a float32 copy of half-precision parameters, so that updates below half a unit in the last place aren't
+        lost.
+    shard_update : {None, "zero1"}
+        With replicated parameters (DDP), let each process hold the state of a part of them.
+
+    Raises
+    ------
+    InputError
+        A setting is wrong.
+
+    Notes
+    -----
+    ``auto`` doesn't measure, since a measured choice changes the rounding from run to run; ``measure`` does, and keeps
+    the choice with the checkpoint. Under ``torch.compile`` gradients aren't checked for NaN.
+
+    Examples
+    --------
+    >>> import torch
+    >>> layer = torch.nn.Linear(64, 64)
+    >>> optimizer = DCTAdamW(layer.parameters(), lr=1e-2, rank=0.25)
+    >>> layer(torch.randn(8, 64)).square().sum().backward()
+    >>> optimizer.step()
+    >>> optimizer.memory_report().moments == (2 * 64 * 16 + 2 * 64) * 4
+    True
+    """
+
+    structure: ClassVar[tuple[str, ...]] = (*LowRankOptimizer.structure, "error_feedback", "age_correction")
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float | Tensor = 0.0,
+        *,
+        rank: float = 0.25,
+        update_gap: int = 1,
+        basis: str | Tensor | Mapping[int, Tensor] = "dct2",
+        norm: Literal[1, 2] = 2,
+        rotate: bool = True,
+        error_feedback: ErrorFeedback | None = None,
+        age_correction: bool = False,
+        transform: Transform = "auto",
+        side: Side = "auto",
+        state_dtype: torch.dtype | str | None = None,
+        maximize: bool = False,
+        max_shape: int = 32_000,
+        max_temp_mb: float = 256.0,
+        nonfinite: Literal["raise", "skip", "ignore"] = "raise",
+        master_weights: bool = False,
+        shard_update: Literal["zero1"] | None = None,
+    ) -> None:
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "betas": tuple(betas),
+                "eps": eps,
+                "weight_decay": weight_decay,
+                "rank": rank,
+                "update_gap": update_gap,
+                "basis": basis,
+                "norm": norm,
+                "rotate": rotate,
+                "error_feedback": error_feedback,
+                "age_correction": age_correction,
+                "transform": transform,
+                "side": side,
+                "state_dtype": state_dtype,
+                "maximize": maximize,
+                "max_shape": max_shape,
+                "max_temp_mb": max_temp_mb,
+                "nonfinite": nonfinite,
+                "master_weights": master_weights,
+                "shard_update": shard_update,
+            },
+        )
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        super()._check_group(group)
+        if group["error_feedback"] not in (None, "fp", 8, 4):
+            raise InputError(f"error_feedback is {group['error_feedback']!r}", expected="None, 'fp', 8 or 4")
+        if not isinstance(group["update_gap"], int) or group["update_gap"] < 1:
+            raise InputError(f"update_gap is {group['update_gap']!r}", expected="a whole number from 1 on")
+
+    def _init_low_rank(self, group: dict[str, Any], target: Target) -> None:
+        state, dtype, device = target.state, self._state_dtype(group, target), target.weight.device
+        state["step"] = torch.zeros((), dtype=torch.float32)
+        state["exp_avg"] = target.zeros(target.rank, dtype)
+        state["exp_avg_sq"] = target.zeros(target.rank, dtype)
+        state["index"] = torch.arange(target.rank, dtype=torch.int32, device=device)
+        if group["age_correction"]:
+            state["age"] = torch.zeros(target.rank, dtype=torch.int32, device=device)
+        bits = group["error_feedback"]
+        if bits == "fp":
+            state["error"] = target.zeros(target.n, dtype)
+        elif bits is not None:
+            state["error_codes"] = target.zeros(packed_columns(target.n, bits), torch.uint8)
+            state["error_scales"] = target.zeros(2, torch.float32)
+
+    def _directions(self, group: dict[str, Any], stack: Stack, lr: Any) -> tuple[Tensor, Directions]:
+        basis = self._basis(group, stack.first)
+        for target in stack.targets:
+            target.state["step"] += 1
+        compiling = torch.compiler.is_compiling()
+        t = _times(stack) if compiling else stack.first.state["step"].item()
+        old = stack.load("index")
+        refresh: bool | Tensor = group["update_gap"] == 1
+        if not refresh:
+            refresh = (t == 1) | (t % group["update_gap"] == 0)
+        index = old
+        ready: dict[int, tuple[Tensor, Tensor]] = {}
+        if compiling or refresh:
+            index, ready = self._select(group, stack, basis)
+            if compiling and isinstance(refresh, Tensor):
+                index = torch.where(refresh.view(-1, 1), index, old)
+        # Before the first step all moments are zero, and so carried unchanged.
+        carry = Carry(old, index) if group["rotate"] and (compiling or refresh) else None
+        bias = self._bias_corrections(group, stack, t, carry)
+        if self.track and not compiling:
+            self._track(group, stack, basis, index, old)
+        stack.store("index", index)
+        return index, self._blocks(group, stack, basis, index, carry, bias, lr, ready)
+
+    def _select(
+        self, group: dict[str, Any], stack: Stack, basis: Basis
+    ) -> tuple[Tensor, dict[int, tuple[Tensor, Tensor]]]:
+        """Choose columns by all rows; what was computed for a single block is kept for the update."""
+        power, ready = None, {}
+        for place, rows in enumerate(stack.blocks):
+            corrected = self._corrected(group, stack, rows)
+            similarities = basis.similarities(corrected)
+            more = basis.power(similarities, group["norm"])
+            power = more if power is None else power + more
+            if len(stack.blocks) == 1:
+                ready[place] = (corrected, similarities)
+        assert power is not None
+        stack.sum(power)
+        return largest_columns(power, stack.first.rank), ready
+
+    def _blocks(
+        self,
+        group: dict[str, Any],
+        stack: Stack,
+        basis: Basis,
+        index: Tensor,
+        carry: Carry | None,
+        bias: tuple[Any, Any],
+        lr: Any,
+        ready: dict[int, tuple[Tensor, Tensor]],
+    ) -> Directions:
+        beta1, beta2 = group["betas"]
+        for place, rows in enumerate(stack.blocks):
+            if place in ready:
+                corrected, similarities = ready[place]
+                coefficients = basis.take(similarities, index)
+                del similarities
+                ready.clear()
+            else:
+                corrected = self._corrected(group, stack, rows)
+                coefficients = basis.down(corrected, index)
+            if group["error_feedback"] is not None:
+                self._keep_error(group, stack, rows, corrected - basis.lift(coefficients, index))
+            del corrected
+            mean, square = stack.load("exp_avg", rows), stack.load("exp_avg_sq", rows)
+            if carry is not None:
+                mean, square = carry(mean), carry(square)
+            mean = mean.mul_(beta1).add_(coefficients, alpha=1 - beta1)
+            square = square.mul_(beta2).addcmul_(coefficients, coefficients, value=1 - beta2)
+            stack.store("exp_avg", mean, rows)
+            stack.store("exp_avg_sq", square, rows)
+            yield rows, (mean / bias[0]).div_((square / bias[1]).sqrt_().add_(group["eps"])).mul_(lr)
+
+    def _corrected(self, group: dict[str, Any], stack: Stack, rows: slice) -> Tensor:
+        """The gradient, with what earlier projections left out."""
+        gradients, bits = stack.gradients(rows, maximize=group["maximize"]), group["error_feedback"]
+        if bits is None:
+            return gradients
+        if bits == "fp":
+            return gradients + stack.load("error", rows)
+        codes = torch.stack([target.rows_of("error_codes")[rows] for target in stack.targets])
+        scales = torch.stack([target.rows_of("error_scales")[rows] for target in stack.targets])
+        stored = Quantised(codes, scales)
+        return gradients + dequantise(stored, bits=bits, columns=stack.first.n)
+
+    def _keep_error(self, group: dict[str, Any], stack: Stack, rows: slice, error: Tensor) -> None:
+        bits = group["error_feedback"]
+        if bits == "fp":
+            stack.store("error", error, rows)
+            return
+        if error.shape[1] == 0:
+            return
+        stored = quantise(error, bits=bits)
+        stack.store("error_codes", stored.codes, rows)
+        stack.store("error_scales", stored.scales, rows)
+
+    def _bias_corrections(self, group: dict[str, Any], stack: Stack, t: Any, carry: Carry | None) -> tuple[Any, Any]:
+        beta1, beta2 = group["betas"]
+        if group["age_correction"]:
+            age = stack.load("age")
+            age = (age if carry is None else carry(age)) + 1
+            stack.store("age", age)
+            t = age.double().unsqueeze(1)
+        elif torch.is_tensor(t):
+            t = t.view(-1, 1, 1)
+        correct = (1 - beta1**t, 1 - beta2**t)
+        if torch.is_tensor(t):
+            return correct[0].to(stack.first.work), correct[1].to(stack.first.work)
+        return correct
+
+    def _track(self, group: dict[str, Any], stack: Stack, basis: Basis, index: Tensor, old: Tensor) -> None:
+        kept = whole = torch.zeros(len(stack.targets), device=index.device)
+        for rows in stack.blocks:
+            corrected = self._corrected(group, stack, rows)
+            kept = kept + basis.down(corrected, index).square().sum(dim=(1, 2))
+            whole = whole + corrected.square().sum(dim=(1, 2))
+        for one in (kept, whole):
+            stack.sum(one)
+        self._note(stack, kept / whole, Carry(old, index).churn)
+
+
+def _times(stack: Stack) -> Tensor:
+    """The steps of each parameter as a tensor, for tracing."""
+    return torch.stack([target.state["step"] for target in stack.targets]).double().to(stack.first.weight.device)

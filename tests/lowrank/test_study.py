@@ -1,0 +1,79 @@
+"""The study's own machinery: its trials against what is known, and one smoke run of it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from assay.core.study import Trial
+from assay.lowrank.published import PublishedQuantiserAdamW, published_round_trip
+from assay.lowrank.quantisation import dequantise, quantise
+from assay.lowrank.study import ARMS, BASES, SMOKE, STUDY, TRAINED
+from assay.lowrank.trials import run_trial
+
+
+def trial_of(arm: str, case: str, seed: int = 0) -> Trial:
+    settings = next(one.settings for one in SMOKE.cases if one.name == case)
+    return Trial("lowrank", arm, case, seed, "smoke", ARMS[arm].settings, settings)
+
+
+def test_no_choice_violates_and_the_best_subspace_is_best():
+    found = run_trial(trial_of("dct", "selection"))
+    assert found["violations"] == 0
+    assert found["excess"] < 1e-12
+    errors = {
+        arm: run_trial(trial_of(arm, "ordered"))
+        for arm in ARMS
+        if any(arm == one or (one == "*-basis" and arm.endswith("-basis")) for one in BASES)
+    }
+    for name in ("16", "4", "2"):
+        assert all(errors["svd"][f"error_{name}"] <= one[f"error_{name}"] + 1e-6 for one in errors.values())
+    assert errors["dct"]["error_16"] < 0.3 < errors["random-basis"]["error_16"]
+
+
+def test_arms_are_trained_on_the_same_weights_and_batches_and_again_the_same():
+    first = run_trial(trial_of("dct-adamw", "train-python"))
+    again = run_trial(trial_of("dct-adamw", "train-python"))
+    assert first["validation_loss"] == again["validation_loss"]
+    assert first["validation_loss"] != run_trial(trial_of("dct-adamw", "train-python", seed=1))["validation_loss"]
+    assert math.isfinite(first["projection_error"])
+
+
+@pytest.mark.parametrize("arm", TRAINED)
+def test_every_arm_trains(arm):
+    assert run_trial(trial_of(arm, "train-python"))["validation_loss"] < 6
+
+
+def test_a_users_own_optimiser_trains():
+    trial = trial_of("adamw", "train-python")
+    trial.function = lambda model: torch.optim.SGD(model.parameters(), lr=0.1)
+    assert run_trial(trial)["state_bytes"] == 0
+
+
+@pytest.mark.parametrize("arm", [name for name, arm in ARMS.items() if "formula" in arm.settings])
+def test_live_bytes_are_the_formulas(arm):
+    found = run_trial(trial_of(arm, "bytes"))
+    assert found["violations"] == 0
+    assert found.get("temporaries_over_bound", 0) <= 1
+
+
+def test_the_published_quantisers_lose_what_the_specification_says():
+    x = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
+    right = dequantise(quantise(x, bits=8), bits=8, columns=8)
+    assert (published_round_trip(x, bits=8) - x).abs().max() > 10 * (right - x).abs().max()
+    ramp = torch.arange(16.0).unsqueeze(0)
+    assert published_round_trip(ramp, bits=4).tolist() != ramp.tolist()
+    assert torch.equal(published_round_trip(ramp, bits=4).sort().values, ramp)
+    layer = torch.nn.Linear(8, 8, bias=False)
+    optimizer = PublishedQuantiserAdamW(layer.parameters(), 1e-3, bits=8, rank=2)
+    layer(x).square().sum().backward()
+    optimizer.step()
+    assert optimizer.state[layer.weight]["error"].unique(dim=1).shape[1] <= 16
+
+
+def test_claims_look_at_measurements_that_are_named():
+    for claim in STUDY.claims:
+        measure = getattr(claim.test, "measure", None)
+        assert measure is None or measure in STUDY.measures
