@@ -95,7 +95,8 @@ def test_every_basis_is_orthonormal_and_agrees_with_its_matrix(kind, n, transfor
     assert (B.mT @ B - torch.eye(n, dtype=torch.float64)).abs().max() < 1e-12
     A = torch.randn(3, 5, n, dtype=torch.float64)
     S = A @ B
-    packed = basis.similarities(A)
+    packed = basis.coordinates(A)
+    assert torch.allclose(basis.rows(packed), A)
     assert torch.allclose(basis.power(packed, 2), S.square().sum(1))
     assert torch.allclose(basis.power(packed, 1), S.abs().sum(1))
     index = torch.stack([torch.randperm(n)[: (n + 1) // 2].sort().values for _ in range(3)]).int()
@@ -104,6 +105,23 @@ def test_every_basis_is_orthonormal_and_agrees_with_its_matrix(kind, n, transfor
     assert torch.allclose(basis.down(A, index), chosen)
     back = torch.stack([one @ B[:, columns.long()].mT for one, columns in zip(chosen, index, strict=True)])
     assert torch.allclose(basis.lift(chosen, index), back)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 9, 300])
+def test_both_ways_to_the_cosines_give_the_same_coordinates(n):
+    A = torch.randn(2, 7, n, dtype=torch.float64)
+    fast, product = (make_basis("dct2", n, transform=way, dtype=torch.float64) for way in ("fft", "matmul"))
+    assert (fast.coordinates(A) - product.coordinates(A)).abs().max() < 1e-12
+    index = torch.tensor([[0, n - 1], [n // 2, n // 3]]).int()
+    assert torch.equal(fast.factors(index, 0.5), product.factors(index, 0.5))
+    assert (fast.coordinates(A) * fast.factors(index, 0.5) - fast.coordinates(A)).abs().sum(1).count_nonzero() <= 4
+
+
+def test_many_rows_are_transformed_as_few_are():
+    A = torch.randn(700, 1024)
+    whole, parts = dct(A), torch.cat([dct(one) for one in A.split(50)])
+    assert torch.equal(whole, parts)
+    assert (idct(whole) - A).abs().max() < 1e-5
 
 
 def test_the_fast_basis_keeps_no_matrix_and_the_multiplied_one_a_square():

@@ -92,8 +92,7 @@ def test_with_all_columns_it_is_muon_with_the_momentum_inside(shape):
         optimizer.step()
         W = (1 - lr * 0.1) * W - lr * max(1, math.sqrt(shape[0] / shape[1])) * independent_newton_schulz(M + G)
         M = mu * (M + G)
-        held = optimizer.state[parameter]["momentum"]
-        assert ((held if shape[0] >= shape[1] else held.mT) - M).abs().max() < 1e-12
+        assert (optimizer.momentum_of(parameter) - M).abs().max() < 1e-12
         assert (parameter - W).abs().max() < 1e-6
 
 
@@ -136,7 +135,42 @@ def test_the_optimiser_does_what_the_algorithm_says(options, impl):
         assert (right - W).abs().max() < 1e-8
         if options["scale"] == "none":
             assert (left.mT - right).abs().max() < 1e-8
-    assert (optimizer.state[right]["momentum"] - M).abs().max() < 1e-12
+    assert (optimizer.momentum_of(right) - M).abs().max() < 1e-12
+
+
+def test_a_momentum_from_the_product_goes_on_with_the_fast_transform():
+    W, held, saved = matrix(12, 9, 0), {}, {}
+    for ways in (("fft", "fft"), ("matmul", "fft"), ("fft", "matmul")):
+        parameter = nn.Parameter(W.clone())
+        for place, way in enumerate(ways):
+            optimizer = Trion([parameter], 0.05, rank=3, transform=way)
+            if place:
+                optimizer.load_state_dict(saved)
+            for step in range(3):
+                parameter.grad = matrix(12, 9, 10 * place + step)
+                optimizer.step()
+            saved = optimizer.state_dict()
+        held[ways] = parameter.detach()
+    assert all((one - held["fft", "fft"]).abs().max() < 1e-12 for one in held.values())
+
+
+def test_large_symmetric_products_are_computed_in_panels_to_the_same_result():
+    X = matrix(1000, 400, 0)
+    plain, gram = (newton_schulz(X, impl=impl) for impl in ("plain", "gram"))
+    assert (plain - gram).abs().max() < 1e-8
+
+
+def test_the_iteration_in_bfloat16_is_near_that_in_float32():
+    X = matrix(64, 16, 0).float()
+    coarse, fine = (newton_schulz(X, dtype=dtype) for dtype in ("bfloat16", "float32"))
+    assert coarse.dtype == torch.float32
+    assert 0 < (coarse - fine).norm() < 0.05 * fine.norm()
+
+
+def test_what_was_never_projected_has_no_momentum():
+    bias = nn.Parameter(torch.zeros(3))
+    with pytest.raises(InputError, match="no momentum"):
+        Trion([bias]).momentum_of(bias)
 
 
 def test_scales():
@@ -169,6 +203,8 @@ def test_what_is_not_projected_has_its_own_rate_and_follows_schedulers():
         ({"ns_steps": 0}, "ns_steps is 0"),
         ({"ns_coefficients": "x"}, "ns_coefficients is 'x'"),
         ({"ns_impl": "x"}, "ns_impl is 'x'"),
+        ({"ns_dtype": "x"}, "ns_dtype is 'x'"),
+        ({"ns_dtype": "bfloat16", "ns_impl": "gram"}, "ns_dtype is 'bfloat16' with ns_impl 'gram'"),
         ({"rank": -1}, "rank is -1"),
     ],
 )

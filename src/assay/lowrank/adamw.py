@@ -187,31 +187,30 @@ class DCTAdamW(LowRankOptimizer):
         if not refresh:
             refresh = (t == 1) | (t % group["update_gap"] == 0)
         index = old
-        ready: dict[int, tuple[Tensor, Tensor]] = {}
+        ready: dict[int, Tensor] = {}
         if compiling or refresh:
             index, ready = self._select(group, stack, basis)
             if compiling and isinstance(refresh, Tensor):
                 index = torch.where(refresh.view(-1, 1), index, old)
         # Before the first step all moments are zero, and so carried unchanged.
         carry = Carry(old, index) if group["rotate"] and (compiling or refresh) else None
+        if carry is not None and not compiling and index.device.type == "cpu" and torch.equal(old, index):
+            carry = None
         bias = self._bias_corrections(group, stack, t, carry)
         if self.track and not compiling:
             self._track(group, stack, basis, index, old)
         stack.store("index", index)
         return index, self._blocks(group, stack, basis, index, carry, bias, lr, ready)
 
-    def _select(
-        self, group: dict[str, Any], stack: Stack, basis: Basis
-    ) -> tuple[Tensor, dict[int, tuple[Tensor, Tensor]]]:
-        """Choose columns by all rows; what was computed for a single block is kept for the update."""
+    def _select(self, group: dict[str, Any], stack: Stack, basis: Basis) -> tuple[Tensor, dict[int, Tensor]]:
+        """Choose columns by all rows; the coordinates are kept for the update where they fit."""
         power, ready = None, {}
         for place, rows in enumerate(stack.blocks):
-            corrected = self._corrected(group, stack, rows)
-            similarities = basis.similarities(corrected)
-            more = basis.power(similarities, group["norm"])
+            coordinates = basis.coordinates(self._corrected(group, stack, rows))
+            more = basis.power(coordinates, group["norm"])
             power = more if power is None else power + more
-            if len(stack.blocks) == 1:
-                ready[place] = (corrected, similarities)
+            if stack.fits or len(stack.blocks) == 1:
+                ready[place] = coordinates
         assert power is not None
         stack.sum(power)
         return largest_columns(power, stack.first.rank), ready
@@ -225,19 +224,18 @@ class DCTAdamW(LowRankOptimizer):
         carry: Carry | None,
         bias: tuple[Any, Any],
         lr: Any,
-        ready: dict[int, tuple[Tensor, Tensor]],
+        ready: dict[int, Tensor],
     ) -> Directions:
         beta1, beta2 = group["betas"]
         for place, rows in enumerate(stack.blocks):
+            corrected = None
             if place in ready:
-                corrected, similarities = ready[place]
-                coefficients = basis.take(similarities, index)
-                del similarities
-                ready.clear()
+                coefficients = basis.take(ready.pop(place), index)
             else:
                 corrected = self._corrected(group, stack, rows)
                 coefficients = basis.down(corrected, index)
             if group["error_feedback"] is not None:
+                corrected = self._corrected(group, stack, rows) if corrected is None else corrected
                 self._keep_error(group, stack, rows, corrected - basis.lift(coefficients, index))
             del corrected
             mean, square = stack.load("exp_avg", rows), stack.load("exp_avg_sq", rows)

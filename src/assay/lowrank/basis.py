@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from assay.core.errors import InputError
-from assay.lowrank.transforms import CosineTransform, dct_matrix, working_dtype
+from assay.lowrank.transforms import CosineTransform, coordinate_order, dct_matrix, working_dtype
 
 __all__ = ["BASES", "Basis", "Transform", "choose_transform", "make_basis", "measure_transform", "require_orthogonal"]
 
@@ -38,57 +38,78 @@ RANDOM_SEED = 20250517
 class Basis(ABC):
     """An orthogonal n × n matrix B.
 
+    The similarities ``S = A B`` are kept in *coordinates*: an order of the columns, and signs, that come at no cost.
+    Only the basis reads them.
+
     Attributes
     ----------
     kind : str
         Its name.
     n : int
         Its size.
+    dtype : torch.dtype
+        Of the computation.
     nbytes : int
         Bytes that are kept for it.
     """
 
     kind: str
     n: int
+    dtype: torch.dtype
     nbytes: int
+    _slot: Tensor | None = None
+    _sign: Tensor | None = None
 
     @abstractmethod
-    def similarities(self, rows: Tensor) -> Tensor:
-        """``S = A B``, perhaps packed: only `power` and `take` read it. Shape (b, rows, n) to (b, rows, width)."""
+    def coordinates(self, rows: Tensor) -> Tensor:
+        """``S = A B`` in coordinates, shape (b, rows, n) to (b, rows, n); need not be contiguous."""
 
     @abstractmethod
-    def power(self, similarities: Tensor, p: int) -> Tensor:
+    def rows(self, coordinates: Tensor) -> Tensor:
+        """The rows A that have these coordinates."""
+
+    @abstractmethod
+    def _lift(self, values: Tensor, slots: Tensor) -> Tensor:
+        """The rows whose coordinates are `values` (b, rows, r) at `slots` (b, r) and zero elsewhere."""
+
+    def power(self, coordinates: Tensor, p: int) -> Tensor:
         """The sum over rows of ``|S|^p`` of every column, shape (b, n)."""
+        found = (coordinates.abs() if p == 1 else coordinates.square()).sum(dim=-2)
+        return found if self._slot is None else found.index_select(-1, self._slot)
 
-    @abstractmethod
-    def take(self, similarities: Tensor, index: Tensor) -> Tensor:
+    def take(self, coordinates: Tensor, index: Tensor) -> Tensor:
         """The columns `index` (b, r) of S, shape (b, rows, r)."""
+        slots = self.slots(index)
+        if coordinates.shape[0] == 1:
+            # One matrix alone has a faster way.
+            taken = coordinates.index_select(2, slots[0])
+        else:
+            taken = coordinates.gather(2, slots.unsqueeze(1).expand(-1, coordinates.shape[1], -1))
+        return taken if self._sign is None else taken.mul_(self._sign[index].unsqueeze(-2))
 
-    @abstractmethod
     def lift(self, coefficients: Tensor, index: Tensor) -> Tensor:
         """``a B_iᵀ``: from coefficients (b, rows, r) of the columns `index` (b, r) to rows (b, rows, n)."""
+        if self._sign is not None:
+            coefficients = coefficients * self._sign[index].unsqueeze(-2)
+        return self._lift(coefficients, self.slots(index))
 
     def down(self, rows: Tensor, index: Tensor) -> Tensor:
         """``A B_i`` for the columns `index` (b, r), shape (b, rows, r)."""
-        return self.take(self.similarities(rows), index)
+        return self.take(self.coordinates(rows), index)
+
+    def factors(self, index: Tensor, value: float) -> Tensor:
+        """Factors of the coordinates, shape (b, 1, n): `value` at the columns `index` (b, r), and one elsewhere."""
+        factors = torch.ones(len(index), self.n, dtype=self.dtype, device=index.device)
+        return factors.scatter_(1, self.slots(index), value).unsqueeze(1)
 
     def columns(self, index: Tensor) -> Tensor:
         """The columns `index` (r,) as a dense matrix (n, r)."""
         unit = torch.eye(len(index), dtype=torch.float64, device=index.device).unsqueeze(0)
         return self.lift(unit.to(self.dtype), index.unsqueeze(0))[0].mT
 
-    dtype: torch.dtype
-
-
-def _power(similarities: Tensor, p: int) -> Tensor:
-    return (similarities.abs() if p == 1 else similarities.square()).sum(dim=-2)
-
-
-def _take(similarities: Tensor, place: Tensor) -> Tensor:
-    """Columns of a batch of matrices; one matrix alone has a faster way."""
-    if similarities.shape[0] == 1:
-        return similarities.index_select(2, place[0])
-    return similarities.gather(2, place.long().unsqueeze(1).expand(-1, similarities.shape[1], -1))
+    def slots(self, index: Tensor) -> Tensor:
+        """The coordinates of columns, int64."""
+        return index.long() if self._slot is None else self._slot[index]
 
 
 class _Cosines(Basis):
@@ -99,19 +120,16 @@ class _Cosines(Basis):
     def __init__(self, n: int, *, dtype: torch.dtype, device: torch.device) -> None:
         self.n, self.dtype, self.nbytes = n, dtype, 0
         self._transform = CosineTransform(n, dtype=dtype, device=device)
+        self._slot, self._sign = self._transform.slot, self._transform.sign
 
-    def similarities(self, rows: Tensor) -> Tensor:
-        return self._transform.packed(rows)
+    def coordinates(self, rows: Tensor) -> Tensor:
+        return self._transform.coordinates(rows)
 
-    def power(self, similarities: Tensor, p: int) -> Tensor:
-        return _power(similarities, p).index_select(-1, self._transform.place)
+    def rows(self, coordinates: Tensor) -> Tensor:
+        return self._transform.rows_of_coordinates(coordinates)
 
-    def take(self, similarities: Tensor, index: Tensor) -> Tensor:
-        taken = _take(similarities, self._transform.place[index])
-        return taken.mul_(self._transform.sign[index].unsqueeze(-2))
-
-    def lift(self, coefficients: Tensor, index: Tensor) -> Tensor:
-        return self._transform.rows_of_packed(self._transform.scatter(coefficients, index))
+    def _lift(self, values: Tensor, slots: Tensor) -> Tensor:
+        return self._transform.rows_of_some(values, slots)
 
 
 class _InverseCosines(Basis):
@@ -123,17 +141,14 @@ class _InverseCosines(Basis):
         self.n, self.dtype, self.nbytes = n, dtype, 0
         self._transform = CosineTransform(n, dtype=dtype, device=device)
 
-    def similarities(self, rows: Tensor) -> Tensor:
+    def coordinates(self, rows: Tensor) -> Tensor:
         return self._transform.backward(rows)
 
-    def power(self, similarities: Tensor, p: int) -> Tensor:
-        return _power(similarities, p)
+    def rows(self, coordinates: Tensor) -> Tensor:
+        return self._transform.forward(coordinates)
 
-    def take(self, similarities: Tensor, index: Tensor) -> Tensor:
-        return _take(similarities, index)
-
-    def lift(self, coefficients: Tensor, index: Tensor) -> Tensor:
-        return self._transform.forward(_spread(coefficients, index, self.n))
+    def _lift(self, values: Tensor, slots: Tensor) -> Tensor:
+        return self._transform.forward(_spread(values, slots, self.n))
 
 
 class _Identity(Basis):
@@ -144,48 +159,51 @@ class _Identity(Basis):
     def __init__(self, n: int, *, dtype: torch.dtype) -> None:
         self.n, self.dtype, self.nbytes = n, dtype, 0
 
-    def similarities(self, rows: Tensor) -> Tensor:
+    def coordinates(self, rows: Tensor) -> Tensor:
         return rows
 
-    def power(self, similarities: Tensor, p: int) -> Tensor:
-        return _power(similarities, p)
+    def rows(self, coordinates: Tensor) -> Tensor:
+        return coordinates
 
-    def take(self, similarities: Tensor, index: Tensor) -> Tensor:
-        return _take(similarities, index)
-
-    def lift(self, coefficients: Tensor, index: Tensor) -> Tensor:
-        return _spread(coefficients, index, self.n)
+    def _lift(self, values: Tensor, slots: Tensor) -> Tensor:
+        return _spread(values, slots, self.n)
 
 
 class _Matrix(Basis):
-    """Any orthogonal matrix, kept whole with its columns as rows."""
+    """Any orthogonal matrix, kept whole with its columns as rows.
 
-    def __init__(self, kind: str, transposed: Tensor) -> None:
-        self.kind, self.n, self.dtype = kind, len(transposed), transposed.dtype
-        self._transposed = transposed
-        self.nbytes = transposed.nbytes
+    The DCT-II has its columns in the order and with the signs of the fast transform, so that a state that was made by
+    one goes on with the other.
+    """
 
-    def similarities(self, rows: Tensor) -> Tensor:
+    def __init__(self, kind: str, transposed: Tensor, *, dtype: torch.dtype, device: torch.device) -> None:
+        self.kind, self.n, self.dtype = kind, len(transposed), dtype
+        if kind == "dct2":
+            slot, sign = coordinate_order(self.n)
+            transposed = (sign.unsqueeze(1) * transposed)[slot.argsort()]
+            self._slot, self._sign = slot.to(device), sign.to(device=device, dtype=dtype)
+        self._transposed = transposed.to(device=device, dtype=dtype).contiguous()
+        self.nbytes = self._transposed.nbytes
+
+    def coordinates(self, rows: Tensor) -> Tensor:
         return rows @ self._transposed.mT
 
-    def power(self, similarities: Tensor, p: int) -> Tensor:
-        return _power(similarities, p)
-
-    def take(self, similarities: Tensor, index: Tensor) -> Tensor:
-        return _take(similarities, index)
+    def rows(self, coordinates: Tensor) -> Tensor:
+        return coordinates @ self._transposed
 
     def down(self, rows: Tensor, index: Tensor) -> Tensor:
-        return rows @ self._transposed[index].mT
+        taken = rows @ self._transposed[self.slots(index)].mT
+        return taken if self._sign is None else taken.mul_(self._sign[index].unsqueeze(-2))
 
-    def lift(self, coefficients: Tensor, index: Tensor) -> Tensor:
-        return coefficients @ self._transposed[index]
+    def _lift(self, values: Tensor, slots: Tensor) -> Tensor:
+        return values @ self._transposed[slots]
 
 
-def _spread(coefficients: Tensor, index: Tensor, n: int) -> Tensor:
+def _spread(values: Tensor, slots: Tensor, n: int) -> Tensor:
     """Put columns at their places among zeros."""
-    batch, rows, _ = coefficients.shape
-    whole = coefficients.new_zeros(batch, rows, n)
-    return whole.scatter_(2, index.long().unsqueeze(1).expand(-1, rows, -1), coefficients)
+    batch, rows, _ = values.shape
+    whole = values.new_zeros(batch, rows, n)
+    return whole.scatter_(2, slots.unsqueeze(1).expand(-1, rows, -1), values)
 
 
 def make_basis(
@@ -231,8 +249,7 @@ def make_basis(
     if kind in FAST and choose_transform(transform, n, device=device) == "fft":
         fast = _Cosines if kind == "dct2" else _InverseCosines
         return fast(n, dtype=dtype, device=device)
-    columns = _columns(kind, n, user)
-    return _Matrix(kind, columns.mT.to(device=device, dtype=dtype).contiguous())
+    return _Matrix(kind, _columns(kind, n, user).mT, dtype=dtype, device=device)
 
 
 def choose_transform(transform: Transform, n: int, *, device: torch.device) -> str:

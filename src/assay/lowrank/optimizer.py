@@ -22,7 +22,7 @@ from assay.lowrank.basis import BASES, FAST, Basis, make_basis, measure_transfor
 from assay.lowrank.memory import MemoryReport, report_of
 from assay.lowrank.selection import SIDES, projects_right, require_norm, resolve_rank
 from assay.lowrank.sharding import RowSharding, local, owners, sharding_of
-from assay.lowrank.transforms import working_dtype
+from assay.lowrank.transforms import chunk_rows, working_dtype
 
 __all__ = ["MAX_SHAPE", "LowRankOptimizer", "Stack", "Target"]
 
@@ -34,9 +34,6 @@ TEMPORARIES = 12
 """Copies of a block of rows that a step holds at its highest: gradient, permuted rows, spectrum, its product,
 squares, and
 the same on the way back."""
-STACK_BELOW = 1 << 17
-"""Matrices with fewer entries are updated several at a time on a CPU, where copying larger ones costs more than it
-saves."""
 STATE_DTYPES = ("float32", "float64", "bfloat16")
 CATEGORIES = {
     "exp_avg": "moments",
@@ -119,11 +116,14 @@ class Stack:
     targets : list of Target
         The parameters.
     blocks : list of slice
-        Their rows in blocks that keep the temporaries within bounds.
+        Their rows in blocks that keep the temporaries within bounds, and on a CPU within its cache.
+    fits : bool
+        Whether one copy of all rows may be held beside a block's temporaries.
     """
 
     targets: list[Target]
     blocks: list[slice]
+    fits: bool
 
     @property
     def first(self) -> Target:
@@ -520,14 +520,19 @@ class LowRankOptimizer(torch.optim.Optimizer):
             size = 8 if first.work == torch.float64 else 4
             # Of the whole parameter, so that all processes make the same stacks.
             whole_rows = first.shape[0] if first.right else first.shape[1]
-            room = int(self._temporary_bytes(group) // (TEMPORARIES * first.n * size))
-            together = max(1, room // max(1, whole_rows))
-            if first.weight.device.type == "cpu" and whole_rows * first.n >= STACK_BELOW:
-                together = 1
+            room = int(self._temporary_bytes(group) // (first.n * size))
+            together = max(1, room // (TEMPORARIES * max(1, whole_rows)))
+            block = max(1, room // TEMPORARIES)
+            if first.weight.device.type == "cpu" and not compiling:
+                # Beyond a cache's size, stacking costs more than it saves.
+                cached = chunk_rows(first.n, first.weight)
+                together, block = min(together, max(1, cached // max(1, whole_rows))), min(block, cached)
             rows = first.weight.shape[0]
-            block = max(1, room if together == 1 else rows)
+            if together > 1:
+                block = max(1, rows)
+            fits = rows + TEMPORARIES * min(block, rows) <= room
             blocks = [slice(start, min(rows, start + block)) for start in range(0, rows, block)] or [slice(0, 0)]
-            stacks += [Stack(alike[start : start + together], blocks) for start in range(0, len(alike), together)]
+            stacks += [Stack(alike[start : start + together], blocks, fits) for start in range(0, len(alike), together)]
         return stacks
 
     @staticmethod
@@ -535,24 +540,26 @@ class LowRankOptimizer(torch.optim.Optimizer):
         return float(group["max_temp_mb"]) * 1e6
 
     def _basis(self, group: dict[str, Any], target: Target) -> Basis:
-        transform = group.get("transform", "auto")
-        key = (group["basis"], target.n, target.work, target.weight.device, transform, id(group.get("user_basis")))
+        return self._basis_for(group, target.n, rows=target.weight.shape[0], like=target.weight)
+
+    def _basis_for(self, group: dict[str, Any], n: int, *, rows: int, like: Tensor) -> Basis:
+        """The basis for rows of length n, made once for each size, dtype and device."""
+        transform, work, device = group.get("transform", "auto"), working_dtype(like.dtype), like.device
+        key = (group["basis"], n, work, device, transform, id(group.get("user_basis")))
         if key not in self._bases:
             if transform == "measure" and group["basis"] in FAST:
                 # The choice is kept with the group, so that a resumed run rounds as the first did.
                 chosen = group.setdefault("measured", {})
-                size = f"{target.weight.shape[0]} x {target.n}"
+                size = f"{rows} x {n}"
                 if size not in chosen:
-                    chosen[size] = measure_transform(
-                        target.weight.shape[0], target.n, dtype=target.work, device=target.weight.device
-                    )
+                    chosen[size] = measure_transform(rows, n, dtype=work, device=device)
                 transform = chosen[size]
             self._bases[key] = make_basis(
                 group["basis"],
-                target.n,
+                n,
                 transform="auto" if transform == "measure" else transform,
-                dtype=target.work,
-                device=target.weight.device,
+                dtype=work,
+                device=device,
                 user=group.get("user_basis"),
             )
         return self._bases[key]

@@ -105,7 +105,7 @@ def energy_kept(A: Tensor, r: float, *, basis: str = "dct2", norm: int = 2) -> f
     """The share of a matrix's squared norm that its r most similar columns of a basis keep; 1 for a zero matrix."""
     stack = A.to(working_dtype(A.dtype)).unsqueeze(0)
     made = make_basis(basis, A.shape[-1], dtype=stack.dtype, device=A.device)
-    similarities = made.similarities(stack)
+    similarities = made.coordinates(stack)
     index = largest_columns(made.power(similarities, norm), resolve_rank(r, A.shape[-1]))
     return _share(made.power(similarities, 2).gather(1, index.long()).sum().item(), stack.square().sum().item())
 

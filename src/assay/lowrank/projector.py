@@ -90,7 +90,7 @@ class DCTProjector:
         if self._basis is None or self._basis.n != A.shape[1]:
             self._basis = make_basis(self.basis, A.shape[1], transform=self.transform, dtype=A.dtype, device=A.device)
             self.index_ = None
-        power = self._basis.power(self._basis.similarities(self._stack(A)), self.norm)
+        power = self._basis.power(self._basis.coordinates(self._stack(A)), self.norm)
         index = largest_columns(power, resolve_rank(self.rank, A.shape[1]))[0]
         self._previous = index if self.index_ is None else self.index_
         self.index_ = index

@@ -137,7 +137,7 @@ def select_columns(
     if basis.n != n:
         raise InputError(f"the basis has size {basis.n}", expected=f"the rows' length {n}")
     stack = A.reshape(-1, *A.shape[-2:]).to(working_dtype(A.dtype))
-    similarities = basis.similarities(stack)
+    similarities = basis.coordinates(stack)
     index = largest_columns(basis.power(similarities, norm), resolve_rank(r, n))
     coefficients = basis.take(similarities, index)
     batch = A.shape[:-2]

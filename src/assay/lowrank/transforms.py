@@ -8,13 +8,14 @@ and turn each coefficient by a quarter of its frequency. The input is real, so h
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from assay.core.errors import InputError
 
-__all__ = ["CosineTransform", "dct", "dct_matrix", "idct", "working_dtype"]
+__all__ = ["CosineTransform", "chunk_rows", "coordinate_order", "dct", "dct_matrix", "idct", "working_dtype"]
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -45,12 +46,25 @@ def dct_matrix(n: int, *, dtype: torch.dtype = torch.float64, device: torch.devi
     return matrix.to(device=device, dtype=dtype)
 
 
+CACHED = 1 << 20
+"""Bytes of the rows that a CPU works on at a time: a step's few copies of them fit into a core's own cache, and are
+so small that they don't come as new pages from the system."""
+
+
+def chunk_rows(n: int, like: Tensor) -> int:
+    """How many rows of n numbers to work on at a time: what fits into a CPU's cache; elsewhere all."""
+    if like.device.type != "cpu" or torch.compiler.is_compiling():
+        return 1 << 62
+    return max(1, CACHED // (n * like.element_size()))
+
+
 class CosineTransform:
     """DCT-II and DCT-III of rows of one length, with the factors that they share kept.
 
-    The *packed* form of a row's coefficients is the turned half spectrum Z as real numbers,
-    ``(Re Z_0, Im Z_0, Re Z_1, …)``: coefficient k is ``Re Z_k`` up to the middle and ``-Im Z_(n-k)`` beyond. It is what
-    the FFT gives, so norms and selected coefficients are read from it without another copy.
+    The turned half spectrum Z of a row holds all its coefficients: coefficient k is ``Re Z_k`` up to the middle and
+    ``-Im Z_(n-k)`` beyond. Read as real numbers and without the parts that say nothing, it is a row of n *coordinates*,
+    ``(Re Z_0, Re Z_1, Im Z_1, Re Z_2, …)``: the coefficients in another order, some with the other sign. An FFT gives
+    them without a further pass over the data, and they are coordinates in an orthonormal basis as good as the cosines.
 
     Parameters
     ----------
@@ -60,84 +74,127 @@ class CosineTransform:
         float32 or float64.
     device : torch.device
         Where.
+
+    Attributes
+    ----------
+    slot : Tensor of int64, shape (n,)
+        At which coordinate each coefficient is.
+    sign : Tensor, shape (n,)
+        With which sign it is there.
     """
 
     def __init__(self, n: int, *, dtype: torch.dtype, device: torch.device) -> None:
         self.n = n
+        self._width = 2 * (n // 2 + 1)
         k = torch.arange(n // 2 + 1, dtype=torch.float64)
         size = torch.full_like(k, math.sqrt(2 / n))
         size[0] = math.sqrt(1 / n)
         angle = k * (math.pi / (2 * n))
         complex_dtype = torch.complex128 if dtype == torch.float64 else torch.complex64
-        self.forward_turn = torch.polar(size, -angle).to(device=device, dtype=complex_dtype)
-        self.backward_turn = torch.polar(1 / size, angle).to(device=device, dtype=complex_dtype)
+        self._forward_turn = torch.polar(size, -angle).to(device=device, dtype=complex_dtype)
+        self._backward_turn = torch.polar(1 / size, angle).to(device=device, dtype=complex_dtype)
         every = torch.arange(n)
-        upper = every > n // 2
-        self.place = torch.where(upper, 2 * (n - every) + 1, 2 * every).to(device=device)
-        self.sign = torch.where(upper, -1.0, 1.0).to(device=device, dtype=dtype)
+        order = torch.cat([every[::2], every[1::2].flip(0)])
+        self._order, self._order_back = order.to(device), order.argsort().to(device)
+        slot, sign = coordinate_order(n)
+        self.slot, self.sign = slot.to(device), sign.to(device=device, dtype=dtype)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the kept factors."""
-        return sum(one.nbytes for one in (self.forward_turn, self.backward_turn, self.place, self.sign))
+    def _spectrum(self, x: Tensor) -> Tensor:
+        """The turned half spectrum as real numbers, shape (..., n) to (..., 2 (n // 2 + 1))."""
+        return self._by_chunks(x, self._width, self._spectrum_of_rows)
 
-    def packed(self, x: Tensor) -> Tensor:
-        """The packed coefficients of rows, shape (..., n) to (..., 2 (n // 2 + 1))."""
+    def _spectrum_of_rows(self, x: Tensor) -> Tensor:
+        spectrum = torch.fft.rfft(x.index_select(-1, self._order)).mul_(self._forward_turn)
+        return torch.view_as_real(spectrum).flatten(-2)
+
+    def _rows(self, spectrum: Tensor) -> Tensor:
+        """The inverse of `_spectrum`."""
+        return self._by_chunks(spectrum, self.n, self._rows_of_spectrum)
+
+    def _rows_of_spectrum(self, spectrum: Tensor) -> Tensor:
+        turned = torch.view_as_complex(spectrum.view(len(spectrum), self.n // 2 + 1, 2))
+        return torch.fft.irfft(turned * self._backward_turn, n=self.n).index_select(-1, self._order_back)
+
+    @staticmethod
+    def _by_chunks(x: Tensor, width: int, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """Transform rows, shape (..., any) to (..., width), on a CPU so few at a time that they stay in its cache."""
         if x.numel() == 0:
             # Some back ends refuse to transform no rows.
-            return x.new_empty(*x.shape[:-1], 2 * (self.n // 2 + 1))
-        spectrum = torch.fft.rfft(torch.cat([x[..., ::2], x[..., 1::2].flip(-1)], dim=-1))
-        return torch.view_as_real(spectrum * self.forward_turn).flatten(-2)
+            return x.new_empty(*x.shape[:-1], width)
+        rows = x.reshape(-1, x.shape[-1])
+        step = chunk_rows(x.shape[-1], x)
+        # A caller that goes by chunks itself isn't divided again.
+        if len(rows) <= 2 * step or x.requires_grad:
+            return function(rows).view(*x.shape[:-1], width)
+        result = rows.new_empty(len(rows), width)
+        for part, into in zip(rows.split(step), result.split(step), strict=True):
+            into.copy_(function(part))
+        return result.view(*x.shape[:-1], width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The coefficients of rows in order, shape (..., n) to (..., n)."""
-        packed = self.packed(x)
-        turned = packed.view(*packed.shape[:-1], self.n // 2 + 1, 2)
+        """The coefficients of rows in order (DCT-II), shape (..., n) to (..., n)."""
+        spectrum = self._spectrum(x)
+        turned = spectrum.view(*spectrum.shape[:-1], self.n // 2 + 1, 2)
         return torch.cat([turned[..., 0], -turned[..., 1 : (self.n + 1) // 2, 1].flip(-1)], dim=-1)
-
-    def rows_of_packed(self, packed: Tensor) -> Tensor:
-        """The rows that have these packed coefficients; the inverse of `packed`."""
-        if packed.numel() == 0:
-            return packed.new_empty(*packed.shape[:-1], self.n)
-        turned = torch.view_as_complex(packed.reshape(*packed.shape[:-1], self.n // 2 + 1, 2))
-        permuted = torch.fft.irfft(turned * self.backward_turn, n=self.n)
-        rows = torch.empty_like(permuted)
-        middle = (self.n + 1) // 2
-        rows[..., ::2] = permuted[..., :middle]
-        rows[..., 1::2] = permuted[..., middle:].flip(-1)
-        return rows
 
     def backward(self, y: Tensor) -> Tensor:
         """The rows that have these coefficients (DCT-III), shape (..., n) to (..., n)."""
         real = y[..., : self.n // 2 + 1]
         imaginary = torch.cat([torch.zeros_like(y[..., :1]), -y.flip(-1)[..., : self.n // 2]], dim=-1)
-        return self.rows_of_packed(torch.stack([real, imaginary], dim=-1).flatten(-2))
+        return self._rows(torch.stack([real, imaginary], dim=-1).flatten(-2))
 
-    def scatter(self, coefficients: Tensor, index: Tensor) -> Tensor:
-        """Packed coefficients that are zero but for some columns.
+    def coordinates(self, x: Tensor) -> Tensor:
+        """The coordinates of rows, shape (..., n) to (..., n), as a view whose rows aren't next to each other."""
+        spectrum = self._spectrum(x)
+        # Im Z_0 is zero; Re Z_0 in its place makes the coordinates neighbours.
+        spectrum[..., 1] = spectrum[..., 0]
+        return spectrum[..., 1 : self.n + 1]
+
+    def rows_of_coordinates(self, coordinates: Tensor) -> Tensor:
+        """The rows that have these coordinates; the inverse of `coordinates`."""
+        spectrum = coordinates.new_empty(*coordinates.shape[:-1], self._width)
+        spectrum[..., 0] = coordinates[..., 0]
+        spectrum[..., 1] = 0
+        spectrum[..., 2 : self.n + 1] = coordinates[..., 1:]
+        return self._rows(self._with_middle(spectrum))
+
+    def rows_of_some(self, values: Tensor, slots: Tensor) -> Tensor:
+        """The rows whose coordinates are zero but for some.
 
         Parameters
         ----------
-        coefficients : Tensor, shape (b, rows, r)
+        values : Tensor, shape (b, rows, r)
             The values.
-        index : Tensor of int, shape (b, r)
-            Their columns.
+        slots : Tensor of int64, shape (b, r)
+            Their coordinates.
 
         Returns
         -------
-        Tensor, shape (b, rows, 2 (n // 2 + 1))
+        Tensor, shape (b, rows, n)
         """
-        batch, rows, _ = coefficients.shape
-        packed = coefficients.new_zeros(batch, rows, 2 * (self.n // 2 + 1))
-        place, values = self.place[index], coefficients * self.sign[index].unsqueeze(-2)
+        batch, rows, _ = values.shape
+        spectrum = values.new_zeros(batch, rows, self._width)
+        # Coordinate 0 is Re Z_0; all others are one place to the right, past Im Z_0.
+        place = slots + (slots > 0).to(slots.dtype)
         if batch == 1:
-            packed.index_copy_(2, place[0], values)
+            spectrum.index_copy_(2, place[0], values)
         else:
-            packed.scatter_(2, place.unsqueeze(1).expand(-1, rows, -1), values)
+            spectrum.scatter_(2, place.unsqueeze(1).expand(-1, rows, -1), values)
+        return self._rows(self._with_middle(spectrum))
+
+    def _with_middle(self, spectrum: Tensor) -> Tensor:
         if self.n % 2 == 0:
             # At the middle frequency both parts carry the same coefficient: Z = y (1 - i).
-            packed[..., self.n + 1] = -packed[..., self.n]
-        return packed
+            spectrum[..., self.n + 1] = -spectrum[..., self.n]
+        return spectrum
+
+
+def coordinate_order(n: int) -> tuple[Tensor, Tensor]:
+    """At which coordinate of `CosineTransform` each coefficient is, and with which sign; shapes (n,)."""
+    every = torch.arange(n)
+    upper = every > n // 2
+    slot = torch.where(upper, 2 * (n - every), (2 * every - 1).clamp_(min=0))
+    return slot, torch.where(upper, -1.0, 1.0).double()
 
 
 def dct(x: Tensor) -> Tensor:

@@ -2,6 +2,10 @@
 
 What the projection leaves out stays in the momentum, which is so its own error feedback; the Newton–Schulz iteration
 works on R × r coefficients instead of R × C.
+
+The momentum is kept in the coordinates of the basis, which never changes: ``M ← M + G`` becomes ``MB ← MB + GB``, so
+one transform of the gradient gives the similarities of the momentum, and ``M ← M - (1 - μ) b B_iᵀ`` shrinks the chosen
+columns of MB by μ where they are. The published form needs a second transform for that.
 """
 
 from __future__ import annotations
@@ -14,10 +18,11 @@ import torch
 from torch import Tensor
 
 from assay.core.errors import InputError
-from assay.lowrank.basis import Transform
+from assay.lowrank.basis import Basis, Transform
 from assay.lowrank.optimizer import Directions, LowRankOptimizer, Stack, Target
 from assay.lowrank.orthogonal import Implementation, coefficients_of, newton_schulz
 from assay.lowrank.selection import Carry, Side, largest_columns
+from assay.lowrank.sharding import local, sharding_of
 
 __all__ = ["Trion", "update_scale"]
 
@@ -65,6 +70,9 @@ class Trion(LowRankOptimizer):
     ns_impl : str
         ``gram`` works on r × r matrices between two products with the coefficients, ``plain`` doesn't, ``auto``
         chooses.
+    ns_dtype : {None, "float32", "bfloat16"}
+        In which the iteration computes: float32 on a CPU and bfloat16 on a GPU when left out. bfloat16, the published
+        code's choice, is plain; it is much faster where the processor multiplies matrices in it.
     adamw_lr : float
         The learning rate of what isn't projected. Within a group it follows the group's `lr` in proportion, so that
         schedulers act on both; a group with ``low_rank=False`` and its own `lr` uses that.
@@ -107,6 +115,7 @@ class Trion(LowRankOptimizer):
         ns_coefficients: Literal["keller", "tuned"] = "keller",
         scale: Literal["kj", "dion", "kimi", "none"] = "kj",
         ns_impl: Implementation = "auto",
+        ns_dtype: Literal["float32", "bfloat16"] | None = None,
         adamw_lr: float = 3e-4,
         adamw_betas: tuple[float, float] = (0.9, 0.95),
         adamw_eps: float = 1e-10,
@@ -133,6 +142,7 @@ class Trion(LowRankOptimizer):
                 "ns_coefficients": ns_coefficients,
                 "scale": scale,
                 "ns_impl": ns_impl,
+                "ns_dtype": ns_dtype,
                 "adamw_lr": adamw_lr,
                 "adamw_betas": tuple(adamw_betas),
                 "adamw_eps": adamw_eps,
@@ -157,6 +167,10 @@ class Trion(LowRankOptimizer):
             raise InputError(f"momentum is {group['momentum']}", expected="in [0, 1)")
         if group["ns_impl"] not in ("auto", "gram", "plain"):
             raise InputError(f"ns_impl is {group['ns_impl']!r}", expected="auto, gram or plain")
+        if group["ns_dtype"] not in (None, "float32", "bfloat16"):
+            raise InputError(f"ns_dtype is {group['ns_dtype']!r}", expected="None, 'float32' or 'bfloat16'")
+        if group["ns_dtype"] == "bfloat16" and group["ns_impl"] == "gram":
+            raise InputError("ns_dtype is 'bfloat16' with ns_impl 'gram'", expected="ns_impl 'plain' or 'auto'")
 
     def _init_low_rank(self, group: dict[str, Any], target: Target) -> None:
         target.state["momentum"] = target.zeros(target.n, self._state_dtype(group, target))
@@ -164,49 +178,83 @@ class Trion(LowRankOptimizer):
 
     def _directions(self, group: dict[str, Any], stack: Stack, lr: Any) -> tuple[Tensor, Directions]:
         basis, mu = self._basis(group, stack.first), group["momentum"]
-        power, ready = None, None
+        power = None
         for rows in stack.blocks:
-            momentum = stack.load("momentum", rows).add_(stack.gradients(rows, maximize=group["maximize"]))
+            momentum = stack.load("momentum", rows)
+            momentum.add_(basis.coordinates(stack.gradients(rows, maximize=group["maximize"])))
             stack.store("momentum", momentum, rows)
-            similarities = basis.similarities(momentum)
-            more = basis.power(similarities, group["norm"])
+            more = basis.power(momentum, group["norm"])
             power = more if power is None else power + more
-            ready = (momentum, similarities) if len(stack.blocks) == 1 else None
         assert power is not None
         stack.sum(power)
         index = largest_columns(power, stack.first.rank)
         if self.track and not torch.compiler.is_compiling():
             self._track(stack, basis, index)
         stack.store("index", index)
+        factors = basis.factors(index, mu)
         parts = []
         for rows in stack.blocks:
-            if ready is None:
-                momentum = stack.load("momentum", rows)
-                part = basis.down(momentum, index)
-            else:
-                part = basis.take(ready[1], index)
-                momentum, ready = ready[0], None
-            momentum = momentum.sub_(basis.lift(part * (1 - mu), index))
-            stack.store("momentum", momentum, rows)
-            parts.append(part)
-        del momentum
+            momentum = stack.load("momentum", rows)
+            parts.append(basis.take(momentum, index))
+            stack.store("momentum", momentum.mul_(factors), rows)
         coefficients = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
         orthogonal = newton_schulz(
             coefficients,
             steps=group["ns_steps"],
             coefficients=group["ns_coefficients"],
             impl=group["ns_impl"],
+            dtype=group["ns_dtype"],
             reduce=stack.reduce,
         )
         orthogonal = orthogonal * (lr * update_scale(group["scale"], *stack.first.shape))
         return index, ((rows, orthogonal[:, rows]) for rows in stack.blocks)
 
-    def _track(self, stack: Stack, basis: Any, index: Tensor) -> None:
+    def _track(self, stack: Stack, basis: Basis, index: Tensor) -> None:
         kept = whole = torch.zeros(len(stack.targets), device=index.device)
         for rows in stack.blocks:
             momentum = stack.load("momentum", rows)
-            kept = kept + basis.down(momentum, index).square().sum(dim=(1, 2))
+            kept = kept + basis.take(momentum, index).square().sum(dim=(1, 2))
             whole = whole + momentum.square().sum(dim=(1, 2))
         for one in (kept, whole):
             stack.sum(one)
         self._note(stack, kept / whole, Carry(stack.load("index"), index).churn)
+
+    @torch.no_grad()
+    def momentum_of(self, parameter: Tensor) -> Tensor:
+        """A projected parameter's momentum in the weight's own coordinates.
+
+        Parameters
+        ----------
+        parameter : Tensor
+            One that has taken a step.
+
+        Returns
+        -------
+        Tensor
+            The parameter's shape; of parameters that are divided by rows, this process's rows.
+
+        Raises
+        ------
+        InputError
+            It isn't projected, or has taken no step.
+
+        Examples
+        --------
+        >>> import torch
+        >>> weight = torch.nn.Parameter(torch.zeros(8, 8))
+        >>> optimizer = Trion([weight], momentum=0.9, rank=8)
+        >>> weight.grad = torch.eye(8)
+        >>> optimizer.step()
+        >>> bool(torch.allclose(optimizer.momentum_of(weight), 0.9 * torch.eye(8), atol=1e-6))
+        True
+        """
+        held = self.state.get(parameter, {}).get("momentum")
+        if held is None:
+            raise InputError("the parameter has no momentum", expected="a projected parameter after a step")
+        group = next(one for one in self.param_groups if any(parameter is member for member in one["params"]))
+        rows = local(held)
+        sharded = sharding_of(parameter, "the parameter") is not None
+        _, _, right = self._geometry(group, parameter, sharded=sharded)
+        basis = self._basis_for(group, rows.shape[1], rows=rows.shape[0], like=rows)
+        momentum = basis.rows(rows.to(basis.dtype).unsqueeze(0))[0]
+        return (momentum if right else momentum.mT).reshape(-1, *parameter.shape[1:])
