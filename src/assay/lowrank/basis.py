@@ -80,8 +80,8 @@ class Basis(ABC):
     def take(self, coordinates: Tensor, index: Tensor) -> Tensor:
         """The columns `index` (b, r) of S, shape (b, rows, r)."""
         slots = self.slots(index)
-        if coordinates.shape[0] == 1:
-            # One matrix alone has a faster way.
+        if coordinates.shape[0] == 1 and coordinates.is_contiguous():
+            # One matrix alone has a faster way, which would copy a view whole.
             taken = coordinates.index_select(2, slots[0])
         else:
             taken = coordinates.gather(2, slots.unsqueeze(1).expand(-1, coordinates.shape[1], -1))
