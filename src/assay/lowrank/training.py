@@ -162,13 +162,10 @@ def live_bytes(optimizer: torch.optim.Optimizer) -> int:
     if isinstance(optimizer, LowRankOptimizer):
         return optimizer.memory_report().total
     parts = optimizer.parts if isinstance(optimizer, MuonAdamW) else [optimizer]
-    return sum(
-        value.nbytes
-        for part in parts
-        for state in part.state.values()
-        for value in state.values()
-        if isinstance(value, Tensor)
-    )
+    states = [value for part in parts for state in part.state.values() for value in state.values()]
+    # galore-torch keeps a projection as an object with a matrix.
+    tensors = [getattr(value, "ortho_matrix", value) for value in states]
+    return sum(value.nbytes for value in tensors if isinstance(value, Tensor))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ model, time steps, time the transform, or count bytes.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -19,14 +21,14 @@ from torch import Tensor, nn
 from assay.core.errors import InputError
 from assay.core.study import Trial
 from assay.lowrank.allocation import LiveBytes
-from assay.lowrank.basis import Transform, make_basis
-from assay.lowrank.groups import low_rank_param_groups
+from assay.lowrank.basis import Basis, Transform, make_basis
+from assay.lowrank.groups import EXCLUDE, low_rank_param_groups
 from assay.lowrank.memory import state_bytes
 from assay.lowrank.models import LlamaSettings, SmallLlama
 from assay.lowrank.optimizer import LowRankOptimizer
 from assay.lowrank.probe import energy_kept, svd_energy_kept
 from assay.lowrank.published import PublishedQuantiserAdamW
-from assay.lowrank.selection import projects_right, select_columns
+from assay.lowrank.selection import projects_right, resolve_rank, select_columns
 from assay.lowrank.texts import ByteTokens, Corpus, read_texts, standard_library
 from assay.lowrank.training import Plan, live_bytes, make_optimizer, train
 
@@ -40,8 +42,6 @@ SHARES = {"16": 1 / 16, "4": 1 / 4, "2": 1 / 2}
 RECORDED = (20, 60)
 """Steps of training at which gradients and momenta are projected."""
 MOMENTUM = 0.95
-ADAMW_LR = 3e-3
-"""The learning rate of what isn't projected, with optimisers that have two; the same for all of them."""
 ROUNDING = 1e-10
 
 
@@ -202,18 +202,46 @@ def _optimizer(trial: Trial, model: nn.Module) -> Any:
     if trial.function is not None:
         return trial.function(model)
     arm = trial.arm_settings
-    lr = arm["lr"] * trial.case_settings.get("lr_factor", 1.0)
     if arm["optimizer"] == "published":
         groups, _ = low_rank_param_groups(model)
-        return PublishedQuantiserAdamW(groups, lr, bits=arm["bits"])
-    return make_optimizer(arm["optimizer"], model, lr=lr, adamw_lr=ADAMW_LR, **arm.get("settings", {}))
+        return PublishedQuantiserAdamW(groups, arm["lr"], bits=arm["bits"])
+    return _make(arm, model, lr=arm["lr"], **arm.get("settings", {}))
+
+
+def _make(arm: Mapping[str, Any], model: nn.Module, *, lr: float, rank: float = 0.25, **settings: Any) -> Any:
+    """The arm's optimiser, the same matrices projected whichever it is."""
+    if arm["optimizer"] == "galore-torch":
+        return _galore_torch(model, lr=lr, rank=rank, **settings)
+    second = {"adamw_lr": arm["adamw_lr"]} if "adamw_lr" in arm else {}
+    return make_optimizer(arm["optimizer"], model, lr=lr, rank=rank, **second, **settings)
+
+
+def _galore_torch(
+    model: nn.Module, *, lr: float, rank: float, update_gap: int, include: str = "", exclude: str = EXCLUDE
+) -> Any:
+    """The authors' own package, with the settings of our arm."""
+    # It reports missing kernels of a dependency, which it doesn't use here, on standard error.
+    with contextlib.redirect_stderr(io.StringIO()):
+        from galore_torch import GaLoreAdamW
+    more = {"update_proj_gap": update_gap, "scale": 0.25, "proj_type": "std"}
+    made: list[dict[str, Any]] = []
+    for group in low_rank_param_groups(model, include=include, exclude=exclude)[0]:
+        for _, parameter in group["params"]:
+            # Its rank is a number of its own for each shape.
+            projected = {"rank": resolve_rank(rank, min(parameter.shape)), **more} if group["low_rank"] else {}
+            made.append({"params": [parameter], **projected})
+    return GaLoreAdamW(made, lr=lr, eps=1e-8, no_deprecation_warning=True)
 
 
 def _step(trial: Trial) -> Measurements:
-    """Time steps on weights of one shape with random gradients: the median of CPU time after a warm-up."""
+    """Time steps on weights of one shape with random gradients: the median of CPU time after a warm-up.
+
+    A step with an SVD takes so long that one is enough.
+    """
     settings = trial.case_settings
+    steps = 1 if "step_settings" in trial.arm_settings else settings["steps"]
     return {
-        "cpu_ms": _step_ms(trial, settings["rank"], steps=settings["steps"]),
+        "cpu_ms": _step_ms(trial, settings["rank"], steps=steps),
         "parameters": float(settings["rows"] * settings["n"] * settings.get("count", 1)),
     }
 
@@ -228,7 +256,7 @@ def _step_ms(trial: Trial, rank: float, *, steps: int) -> float:
     for gradient in gradients:
         gradient *= 0.1 + torch.rand(settings["n"], generator=generator) ** 4
     more = {**arm.get("settings", {}), **arm.get("step_settings", {})}
-    optimizer = make_optimizer(arm["optimizer"], layers, lr=1e-4, rank=rank, include="weight", exclude="(?!)", **more)
+    optimizer = _make(arm, layers, lr=1e-4, rank=rank, include="weight", exclude="(?!)", **more)
     timings = []
     for _ in range(steps + 1):
         for layer, gradient in zip(layers, gradients, strict=True):
@@ -259,6 +287,11 @@ def _rank(trial: Trial) -> Measurements:
     return {"rank_ratio": large / small, "cpu_ms": large}
 
 
+@lru_cache(maxsize=32)
+def _cosines(n: int, way: Transform) -> Basis:
+    return make_basis("dct2", n, transform=way)
+
+
 def _transform(trial: Trial) -> Measurements:
     """Time the fast transform and the product with the matrix on square matrices; interleaved."""
     found: Measurements = {}
@@ -267,7 +300,7 @@ def _transform(trial: Trial) -> Measurements:
         rows = min(n, trial.case_settings["rows"])
         A = torch.randn(1, rows, n, generator=_generator(trial, f"rows {n}"))
         ways: tuple[Transform, ...] = ("fft", "matmul")
-        bases = {way: make_basis("dct2", n, transform=way) for way in ways}
+        bases = {way: _cosines(n, way) for way in ways}
         times: dict[str, list[float]] = {"fft": [], "matmul": []}
         for _ in range(trial.case_settings["steps"] + 1):
             for way, basis in bases.items():
@@ -318,9 +351,7 @@ def _bytes(trial: Trial) -> Measurements:
 
 def _plain_optimizer(trial: Trial, layer: nn.Module, *, rank: float, **more: Any) -> Any:
     settings = {**trial.arm_settings.get("settings", {}), **more}
-    return make_optimizer(
-        trial.arm_settings["optimizer"], layer, lr=1e-3, rank=rank, include="weight", exclude="(?!)", **settings
-    )
+    return _make(trial.arm_settings, layer, lr=1e-3, rank=rank, include="weight", exclude="(?!)", **settings)
 
 
 _KINDS: Mapping[str, Callable[[Trial], Measurements]] = {
