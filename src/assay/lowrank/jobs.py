@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import os
 import re
-import sys
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from cyclopts import App, Group, Parameter
 
 from assay.core.errors import InputError
+from assay.core.jobs import (
+    STREAM,
+    Flag,
+    Reporting,
+    WholeNumber,
+    naming,
+    print_summary,
+    require_other_file,
+    require_streams,
+    shows_progress,
+    stop_that_says,
+    warnings_in_one_line,
+)
 
 if TYPE_CHECKING:
     from assay.lowrank.models import Language
+    from assay.lowrank.probe import ProjectionReport
     from assay.lowrank.training import Plan
 
 __all__ = ["app", "finetune", "memory", "probe", "train"]
@@ -31,11 +45,11 @@ app = App(
     version_flags=[],
 )
 
-STREAM = "-"
 TextSource: TypeAlias = Annotated[str, Parameter(allow_leading_hyphen=True)]
-OutFolder: TypeAlias = Annotated[Path, Parameter(alias="-o")]
-OutFile: TypeAlias = Annotated[Path | None, Parameter(alias="-o", allow_leading_hyphen=True)]
-Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
+ModelSource: TypeAlias = Annotated[str, Parameter(alias="-m", allow_leading_hyphen=True)]
+OutFolder: TypeAlias = Annotated[str, Parameter(alias="-o", allow_leading_hyphen=True)]
+OutFile: TypeAlias = Annotated[str | None, Parameter(alias="-o", allow_leading_hyphen=True)]
+Ranks: TypeAlias = Annotated[tuple[str, ...], Parameter(alias="-r", negative="")]
 Optimizer: TypeAlias = Literal[
     "dct-adamw",
     "trion",
@@ -91,12 +105,12 @@ class Optimising:
     weight_decay: float = 0.0
     basis: BasisName = "dct2"
     error_feedback: Literal["none", "fp", "8", "4"] = "none"
-    update_gap: int | None = None
+    update_gap: WholeNumber | None = None
     include: str = ""
     exclude: str = "(embed|lm_head|norm)"
 
 
-@Parameter(name="*", group=Group("Reading the text", sort_key=3))
+@Parameter(name="*", group=Group("Reading the text", sort_key=4))
 @dataclass(frozen=True)
 class Reading:
     """How the text is read.
@@ -113,26 +127,6 @@ class Reading:
     split: str = "train"
 
 
-@Parameter(name="*", group=Group("Reporting", sort_key=4))
-@dataclass(frozen=True)
-class Reporting:
-    """How the result is told.
-
-    Parameters
-    ----------
-    json
-        Print the summary as JSON.
-    quiet
-        Print neither progress nor summary.
-    force
-        Replace existing output.
-    """
-
-    json: Flag = False
-    quiet: Annotated[bool, Parameter(alias="-q", negative="")] = False
-    force: Flag = False
-
-
 BY_DEFAULT, AS_FILE, AS_USUAL = Optimising(), Reading(), Reporting()
 
 
@@ -142,17 +136,17 @@ def train(
     /,
     *,
     out: OutFolder,
-    steps: int = 200,
-    batch: int = 8,
-    context: int = 128,
-    width: int = 96,
-    layers: int = 2,
-    heads: int = 4,
-    warmup: int = 10,
-    evaluate_every: int = 50,
-    save_every: int = 0,
+    steps: WholeNumber = 200,
+    batch: WholeNumber = 8,
+    context: WholeNumber = 128,
+    width: WholeNumber = 96,
+    layers: WholeNumber = 2,
+    heads: WholeNumber = 4,
+    warmup: WholeNumber = 10,
+    evaluate_every: WholeNumber = 50,
+    save_every: WholeNumber = 0,
     clip: float = 1.0,
-    seed: int = 0,
+    seed: WholeNumber = 0,
     device: str = "auto",
     resume: Flag = False,
     optimising: Optimising = BY_DEFAULT,
@@ -225,16 +219,16 @@ def finetune(
     text: TextSource,
     /,
     *,
-    model: Annotated[str, Parameter(alias="-m")],
+    model: ModelSource,
     out: OutFolder,
-    steps: int = 100,
-    batch: int = 2,
-    context: int = 128,
-    warmup: int = 5,
-    evaluate_every: int = 0,
-    save_every: int = 0,
+    steps: WholeNumber = 100,
+    batch: WholeNumber = 2,
+    context: WholeNumber = 128,
+    warmup: WholeNumber = 5,
+    evaluate_every: WholeNumber = 0,
+    save_every: WholeNumber = 0,
     clip: float = 1.0,
-    seed: int = 0,
+    seed: WholeNumber = 0,
     device: str = "auto",
     resume: Flag = False,
     optimising: Optimising = BY_DEFAULT,
@@ -302,9 +296,9 @@ def probe(
     text: TextSource,
     /,
     *,
-    model: Annotated[str | None, Parameter(alias="-m")] = None,
+    model: ModelSource | None = None,
     out: OutFile = None,
-    rank: Annotated[tuple[str, ...], Parameter(alias="-r", negative="")] = ("0.0625", "0.25", "0.5"),
+    rank: Ranks = ("0.0625", "0.25", "0.5"),
     basis: Annotated[
         tuple[Literal["dct2", "dct3", "hadamard", "random", "identity", "svd"], ...], Parameter(negative="")
     ] = (
@@ -312,15 +306,15 @@ def probe(
         "random",
         "svd",
     ),
-    steps: int = 2,
-    batch: int = 4,
-    context: int = 128,
-    width: int = 96,
-    layers: int = 2,
-    heads: int = 4,
+    steps: WholeNumber = 2,
+    batch: WholeNumber = 4,
+    context: WholeNumber = 128,
+    width: WholeNumber = 96,
+    layers: WholeNumber = 2,
+    heads: WholeNumber = 4,
     include: str = "",
     exclude: str = "(embed|lm_head|norm)",
-    seed: int = 0,
+    seed: WholeNumber = 0,
     device: str = "auto",
     reading: Reading = AS_FILE,
     reporting: Reporting = AS_USUAL,
@@ -370,11 +364,14 @@ def probe(
     from assay.lowrank.probe import probe_projection
     from assay.lowrank.texts import Corpus, name_of, read_texts
 
-    _require_streams(out, reporting)
+    require_streams(out, reporting)
     if out is not None:
+        require_other_file(out, text, *([] if model is None else [model]))
         _check_table(out, reporting)
+    _require_patterns(include, exclude)
     ranks = [_rank(one) for one in rank]
     _require_counts(steps=steps, batch=batch)
+    _require_seed(seed)
     place = resolve_device(device)
     texts = read_texts(text, column=reading.column, split=reading.split)
     fresh = model is None
@@ -387,7 +384,7 @@ def probe(
     corpus = Corpus(texts, language.tokens, context=context, source=name_of(text))
     language.model.to(place)
     batches = (corpus.batch(step, size=batch, seed=seed).to(place) for step in range(steps))
-    with _warnings_in_one_line(reporting), _stop_that_says("stopped; nothing was written"):
+    with warnings_in_one_line(reporting), stop_that_says("stopped; nothing was written"):
         report = probe_projection(
             language.model,
             ({"input_ids": rows, "labels": rows} for rows in batches),
@@ -403,7 +400,7 @@ def probe(
         "steps": report.steps,
         "energy_kept": report.means(),
         "ordered_layers": ordered,
-        "output": None if out is None else str(out),
+        "output": out,
     }
     lines = [f"{'basis':10} {'rank / n':>9} {'energy kept':>12}"]
     lines += [f"{row['basis']:10} {row['share']:9.4g} {row['energy']:12.4f}" for row in report.means()]
@@ -413,7 +410,7 @@ def probe(
     )
     if out is not None:
         _write_probe(report, out, reporting)
-    _report(summary, lines, reporting=reporting, out=None if out is None else str(out))
+    print_summary(summary, lines, reporting=reporting, out=out)
 
 
 @app.command
@@ -421,7 +418,7 @@ def memory(
     source: TextSource,
     /,
     *,
-    rank: Annotated[tuple[str, ...], Parameter(alias="-r", negative="")] = ("0.125", "0.25", "0.5"),
+    rank: Ranks = ("0.125", "0.25", "0.5"),
     optimizer: Annotated[tuple[str, ...], Parameter(negative="")] = (),
     dtype: Literal["float32", "bfloat16", "float64"] = "float32",
     with_basis: Flag = False,
@@ -458,21 +455,22 @@ def memory(
     """
     from assay.lowrank.memory import OPTIMIZERS, estimate_memory
 
-    _require_streams(out, reporting)
+    require_streams(out, reporting)
     if out is not None:
+        require_other_file(out, source)
         _check_table(out, reporting, pictures=False)
     for one in optimizer:
         if one not in OPTIMIZERS:
-            raise InputError(f"optimizer '{one}'", expected=f"one of: {', '.join(OPTIMIZERS)}")
-    for name, pattern in (("include", include), ("exclude", exclude)):
-        _require_pattern(name, pattern)
+            raise InputError(f"--optimizer is '{one}'", expected=f"one of: {', '.join(OPTIMIZERS)}")
+    _require_patterns(include, exclude)
+    ranks = [_rank(one) for one in rank]
     shapes = _shapes_of(source)
     sizes = {"float32": 4, "bfloat16": 2, "float64": 8}
-    with _naming(source):
+    with naming(source):
         rows = estimate_memory(
             shapes,
             optimizers=optimizer or OPTIMIZERS,
-            rank=[_rank(one) for one in rank],
+            rank=ranks,
             itemsize=sizes[dtype],
             include=include,
             exclude=exclude,
@@ -493,14 +491,14 @@ def memory(
     ]
     if out is not None:
         _write_table(rows, out, reporting)
-    _report(summary, lines, reporting=reporting, out=None if out is None else str(out))
+    print_summary(summary, lines, reporting=reporting, out=out)
 
 
 def _run(
     text: str,
-    make: Any,
+    make: Callable[[], Language],
     *,
-    out: Path,
+    out: str,
     plan: Plan,
     context: int,
     device: str,
@@ -516,102 +514,126 @@ def _run(
     from assay.lowrank.models import save_language
     from assay.lowrank.optimizer import LowRankOptimizer
     from assay.lowrank.texts import Corpus, name_of, read_texts
-    from assay.lowrank.training import LEARNING_RATES, live_bytes, make_optimizer, train
+    from assay.lowrank.training import live_bytes, make_optimizer, train
 
-    _require_counts(steps=plan.steps, batch=plan.batch)
-    for name, value in (
-        ("warmup", plan.warmup),
-        ("evaluate_every", plan.evaluate_every),
-        ("save_every", plan.save_every),
-        ("clip", plan.clip),
-    ):
-        if not value >= 0:
-            raise InputError(f"{name} is {value}", expected="at least 0")
-    rank = _rank(optimising.rank)
-    for name, pattern in (("include", optimising.include), ("exclude", optimising.exclude)):
-        _require_pattern(name, pattern)
+    _require_plan(plan)
+    settings = _settings_of(optimising, rate)
     place = resolve_device(device)
-    _check_folder(out, resume=resume, force=reporting.force)
+    folder = _check_folder(out, resume=resume, force=reporting.force)
+    require_other_file(out, text, *(str(one) for name, one in shape.items() if name == "model"))
     texts = read_texts(text, column=reading.column, split=reading.split)
     language = make()
     _require_context(language, context)
     corpus = Corpus(texts, language.tokens, context=context, source=name_of(text))
     language.model.to(place)
-    lr = LEARNING_RATES[optimising.optimizer] * rate if optimising.lr is None else optimising.lr
-    settings = {
-        **shape,
-        "optimizer": optimising.optimizer,
-        "rank": rank,
-        "lr": lr,
-        "steps": plan.steps,
-        "batch": plan.batch,
-        "context": context,
-        "seed": plan.seed,
-    }
-    with _warnings_in_one_line(reporting):
-        optimizer = make_optimizer(
-            optimising.optimizer,
-            language.model,
-            lr=lr,
-            rank=rank,
-            weight_decay=optimising.weight_decay,
-            adamw_lr=LEARNING_RATES["adamw"] * rate,
-            include=optimising.include,
-            exclude=optimising.exclude,
-            **_optimizer_settings(optimising),
-        )
+    with warnings_in_one_line(reporting):
+        optimizer = make_optimizer(optimising.optimizer, language.model, **settings)
         if isinstance(optimizer, LowRankOptimizer):
             optimizer.track = optimising.optimizer in ("dct-adamw", "trion")
-        out.mkdir(exist_ok=True)
-        with (
-            _progress(plan.steps, reporting) as watch,
-            _stop_that_says(
-                f"stopped; {out / CHECKPOINT} holds the last step, and the same command with --resume goes on"
-            ),
-        ):
+        folder.mkdir(exist_ok=True)
+        way_on = f"stopped; {folder / CHECKPOINT} holds the last step, and the same command with --resume goes on"
+        with _progress(plan.steps, reporting) as watch, stop_that_says(way_on):
             history = train(
                 language.model,
                 optimizer,
                 corpus,
                 plan,
-                checkpoint=out / CHECKPOINT,
-                settings=settings,
+                checkpoint=folder / CHECKPOINT,
+                settings={
+                    **shape,
+                    "optimizer": optimising.optimizer,
+                    **settings,
+                    **_kept(plan),
+                    "context": context,
+                    "text": corpus.fingerprint,
+                },
                 resume=resume,
                 watch=watch,
             )
-    with _naming(str(out)):
-        save_language(language, out)
-        _write_history(history, out, title=f"{optimising.optimizer}, rank {optimising.rank}, on {name_of(text)}")
-    (out / CHECKPOINT).unlink(missing_ok=True)
-    parameters = sum(parameter.numel() for parameter in language.model.parameters())
-    last = history[-1]
+    with naming(out):
+        save_language(language, folder)
+        _write_history(history, folder, title=f"{optimising.optimizer}, rank {optimising.rank}, on {name_of(text)}")
+    (folder / CHECKPOINT).unlink(missing_ok=True)
     summary = {
-        "parameters": parameters,
+        **_outcome(history),
+        "parameters": sum(parameter.numel() for parameter in language.model.parameters()),
         "optimizer": optimising.optimizer,
+        "lr": settings["lr"],
+        "state_bytes": live_bytes(optimizer),
+        "output": out,
+    }
+    summary["adamw_state_bytes"] = 8 * summary["parameters"]
+    print_summary(summary, _training_lines(summary), reporting=reporting, out=out)
+
+
+def _require_plan(plan: Plan) -> None:
+    _require_counts(steps=plan.steps, batch=plan.batch)
+    for name in ("warmup", "evaluate_every", "save_every", "clip"):
+        value = getattr(plan, name)
+        if not 0 <= value < math.inf:
+            raise InputError(f"--{name.replace('_', '-')} is {value}", expected="a number from 0 on")
+    _require_seed(plan.seed)
+
+
+def _require_seed(seed: int) -> None:
+    if not 0 <= seed < 1 << 32:
+        raise InputError(f"--seed is {seed}", expected="a whole number from 0 to 4294967295")
+
+
+def _kept(plan: Plan) -> dict[str, Any]:
+    """What of a plan a resumed run must share."""
+    return {name: value for name, value in asdict(plan).items() if name not in ("evaluate_every", "save_every")}
+
+
+def _settings_of(optimising: Optimising, rate: float) -> dict[str, Any]:
+    """The arguments of `make_optimizer`, checked."""
+    from assay.lowrank.training import LEARNING_RATES
+
+    lr = LEARNING_RATES[optimising.optimizer] * rate if optimising.lr is None else optimising.lr
+    for name, value in (("lr", lr), ("weight-decay", optimising.weight_decay)):
+        if not 0 <= value < math.inf:
+            raise InputError(f"--{name} is {value}", expected="a number from 0 on")
+    if optimising.update_gap is not None:
+        _require_counts(update_gap=optimising.update_gap)
+    _require_patterns(optimising.include, optimising.exclude)
+    return {
         "lr": lr,
+        "rank": _rank(optimising.rank),
+        "weight_decay": optimising.weight_decay,
+        "adamw_lr": LEARNING_RATES["adamw"] * rate,
+        "include": optimising.include,
+        "exclude": optimising.exclude,
+        **_optimizer_settings(optimising),
+    }
+
+
+def _outcome(history: list[dict[str, Any]]) -> dict[str, Any]:
+    last = history[-1]
+    return {
         "steps": len(history),
         "loss": last["loss"],
         "validation_loss": last["validation_loss"],
         "perplexity": math.exp(min(700.0, last["validation_loss"])),
-        "state_bytes": live_bytes(optimizer),
-        "adamw_state_bytes": 8 * parameters,
         "energy_kept": last.get("energy_kept"),
         "index_churn": last.get("index_churn"),
         "optimizer_ms": sorted(entry["optimizer_ms"] for entry in history)[len(history) // 2],
-        "output": str(out),
     }
+
+
+def _training_lines(summary: Mapping[str, Any]) -> list[str]:
+    steps = f"{summary['steps']} steps of {summary['optimizer']} at lr {summary['lr']:g}"
     lines = [
-        f"model        {parameters:,} parameters, {len(history)} steps of {optimising.optimizer} at lr {lr:g}",
-        f"loss         {last['loss']:.4f} training, {last['validation_loss']:.4f} held out (nats a token)",
+        f"model        {summary['parameters']:,} parameters, {steps}",
+        f"loss         {summary['loss']:.4f} training, {summary['validation_loss']:.4f} held out (nats a token)",
         f"state        {summary['state_bytes']:,} bytes; AdamW's moments are {summary['adamw_state_bytes']:,}",
         f"optimiser    {summary['optimizer_ms']:.2f} ms a step (median)",
     ]
-    if last.get("energy_kept") is not None:
+    if summary["energy_kept"] is not None:
         lines.append(
-            f"projection   keeps {last['energy_kept']:.1%} of the energy; {last['index_churn']:.1%} of the columns "
-            f"are new in a step"
+            f"projection   keeps {summary['energy_kept']:.1%} of the energy; {summary['index_churn']:.1%} of the "
+            f"columns are new in a step"
         )
-    _report(summary, lines, reporting=reporting, out=str(out))
+    return lines
 
 
 def _optimizer_settings(optimising: Optimising) -> dict[str, Any]:
@@ -643,92 +665,103 @@ def _rank(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
-            raise InputError(f"rank is '{text}'", expected="a whole number from 1 on, or a share in (0, 1]") from None
-    resolve_rank(value, 1 << 62)
+            raise InputError(f"--rank is '{text}'", expected="a whole number from 1 on, or a share in (0, 1]") from None
+    try:
+        resolve_rank(value, 1 << 62)
+    except InputError as error:
+        raise InputError(f"--{error.message}", expected=error.expected) from None
     return value
 
 
 def _require_counts(**counts: int) -> None:
     for name, value in counts.items():
         if value < 1:
-            raise InputError(f"{name} is {value}", expected="at least 1")
+            raise InputError(f"--{name.replace('_', '-')} is {value}", expected="at least 1")
 
 
-def _require_pattern(name: str, pattern: str) -> None:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise InputError(f"{name} is '{pattern}': {error}", expected="a regular expression") from None
+def _require_patterns(include: str, exclude: str) -> None:
+    for name, pattern in (("include", include), ("exclude", exclude)):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise InputError(f"--{name} is '{pattern}': {error}", expected="a regular expression") from None
 
 
 def _require_context(language: Language, context: int) -> None:
     if context < 2:
-        raise InputError(f"context is {context}", expected="at least 2")
+        raise InputError(f"--context is {context}", expected="at least 2")
     config = getattr(language.model, "config", None) or getattr(language.model, "settings", None)
     longest = getattr(config, "max_position_embeddings", None)
     if longest is not None and context > longest:
-        raise InputError(f"context is {context}", expected=f"at most the model's {longest}")
+        raise InputError(f"--context is {context}", expected=f"at most the model's {longest}")
 
 
-def _check_folder(out: Path, *, resume: bool, force: bool) -> None:
-    if out.exists() and not out.is_dir():
+def _check_folder(out: str, *, resume: bool, force: bool) -> Path:
+    if out == STREAM:
+        raise InputError("--out is -", expected="the name of a folder to write")
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
         raise InputError("is a file", file=out, expected="the name of a folder to write")
-    if not out.parent.is_dir():
-        raise InputError(f"the folder {out.parent} doesn't exist", file=out, expected="an existing folder")
-    if not os.access(out if out.is_dir() else out.parent, os.W_OK):
+    if not folder.parent.is_dir():
+        raise InputError(f"the folder {folder.parent} doesn't exist", file=out, expected="an existing folder")
+    if not os.access(folder if folder.is_dir() else folder.parent, os.W_OK):
         raise InputError("no permission to write", file=out, expected="a writable folder")
     if resume:
-        if not (out / CHECKPOINT).is_file():
+        if not (folder / CHECKPOINT).is_file():
             raise InputError("holds no checkpoint", file=out, expected="the folder of a stopped run, or no --resume")
-    elif out.is_dir() and any(out.iterdir()) and not force:
-        hint = "--resume to go on, or --force" if (out / CHECKPOINT).is_file() else "another name, or --force"
+    elif folder.is_dir() and any(folder.iterdir()) and not force:
+        hint = "--resume to go on, or --force" if (folder / CHECKPOINT).is_file() else "another name, or --force"
         raise InputError("exists already", file=out, expected=hint)
+    return folder
 
 
-def _check_table(out: Path, reporting: Reporting, *, pictures: bool = True) -> None:
+def _check_table(out: str, reporting: Reporting, *, pictures: bool = True) -> None:
     from assay.core.files import check_output
 
-    if str(out) == STREAM:
+    if out == STREAM:
         return
     endings = (".csv", ".json", ".parquet", *(PICTURES if pictures else ()))
-    if out.suffix.lower() not in endings:
-        raise InputError(f"unknown ending '{out.suffix}'", file=out, expected=f"one of: {', '.join(endings)}")
+    if not out.lower().endswith(endings):
+        raise InputError(f"unknown ending '{Path(out).suffix}'", file=out, expected=f"one of: {', '.join(endings)}")
     check_output(out, force=reporting.force)
 
 
-def _write_probe(report: Any, out: Path, reporting: Reporting) -> None:
+def _write_probe(report: ProjectionReport, out: str, reporting: Reporting) -> None:
     from assay.core.files import atomic_path, write_text
 
-    if out.suffix.lower() in PICTURES:
+    if out.lower().endswith(PICTURES):
         with atomic_path(out, force=reporting.force) as temporary:
             report.plot().savefig(temporary, dpi=150)
-    elif out.suffix.lower() == ".json":
+    elif out.lower().endswith(".json"):
         write_text(out, report.to_json(), force=reporting.force)
     else:
         _write_table(list(report.rows), out, reporting)
 
 
-def _write_table(rows: list[dict[str, Any]], out: Path, reporting: Reporting) -> None:
+def _write_table(rows: list[dict[str, Any]], out: str, reporting: Reporting) -> None:
     from assay.core.files import atomic_path, write_text
 
-    if out.suffix.lower() == ".parquet":
+    if out.lower().endswith(".parquet"):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         with atomic_path(out, force=reporting.force) as temporary:
             pq.write_table(pa.Table.from_pylist(rows), temporary)
-    elif out.suffix.lower() == ".json":
+    elif out.lower().endswith(".json"):
         write_text(out, json.dumps(rows, indent=1), force=reporting.force)
     else:
-        lines = [",".join(rows[0]), *(",".join(str(value) for value in row.values()) for row in rows)]
-        write_text(out, "\n".join(lines) + "\n", force=reporting.force)
+        stream = io.StringIO()
+        writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_text(out, stream.getvalue(), force=reporting.force)
 
 
 def _write_history(history: list[dict[str, Any]], out: Path, *, title: str) -> None:
     from assay.core.files import atomic_path, write_text
     from assay.lowrank.training import loss_figure
 
-    write_text(out / METRICS, "".join(json.dumps(_plain(entry)) + "\n" for entry in history), force=True)
+    write_text(out / METRICS, "".join(json.dumps(entry) + "\n" for entry in history), force=True)
     with atomic_path(out / "loss.svg", force=True) as temporary:
         loss_figure(history, title=title).savefig(temporary)
 
@@ -767,10 +800,10 @@ def _shapes_of(source: str) -> dict[str, tuple[int, ...]]:
             and "intermediate_size" in config
             and config.get("model_type", "llama") in LIKE_LLAMA
         ):
-            with _naming(source):
+            with naming(source):
                 return read_shapes(config)
         if "model_type" not in config:
-            with _naming(source):
+            with naming(source):
                 return read_shapes(config)
         return _shapes_by_transformers(config, source)
     if re.fullmatch(r"[\w.-]+/[\w.-]+", source):
@@ -813,7 +846,7 @@ def _shapes_by_transformers(config: Mapping[str, Any] | None, source: str) -> di
 @contextmanager
 def _progress(steps: int, reporting: Reporting) -> Iterator[Any]:
     """A line that is renewed on a terminal; nothing in a pipe."""
-    if reporting.quiet or reporting.json or not sys.stderr.isatty():
+    if not shows_progress(reporting):
         yield lambda entry: None
         return
     from rich.console import Console
@@ -831,63 +864,3 @@ def _progress(steps: int, reporting: Reporting) -> Iterator[Any]:
             bar.update(line, completed=entry["step"], description=said)
 
         yield watch
-
-
-def _require_streams(out: Path | None, reporting: Reporting) -> None:
-    if out is not None and str(out) == STREAM and reporting.json:
-        raise InputError("--out - and --json both write to standard output", expected="a file for one of them")
-
-
-@contextmanager
-def _naming(source: str) -> Iterator[None]:
-    """Say of which file an error is that the library raised on what the file holds."""
-    try:
-        yield
-    except InputError as error:
-        if error.file is not None:
-            raise
-        raise InputError(
-            error.message, file=source, row=error.row, column=error.column, expected=error.expected
-        ) from error
-
-
-@contextmanager
-def _warnings_in_one_line(reporting: Reporting) -> Iterator[None]:
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        if not reporting.quiet:
-            print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("once", UserWarning)
-        warnings.showwarning = show
-        yield
-
-
-@contextmanager
-def _stop_that_says(line: str) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(line) from None
-
-
-def _report(summary: Mapping[str, Any], lines: list[str], *, reporting: Reporting, out: str | None) -> None:
-    """Print the summary on standard output, or on standard error when that holds the result."""
-    if reporting.quiet and not reporting.json:
-        return
-    stream = sys.stderr if out == STREAM else sys.stdout
-    if reporting.json:
-        print(json.dumps(_plain(summary), ensure_ascii=False, allow_nan=False), file=stream)
-        return
-    if out is not None and out != STREAM:
-        lines = [*lines, f"wrote        {out}"]
-    print("\n".join(lines), file=stream)
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no NaN and no infinity: both become null."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

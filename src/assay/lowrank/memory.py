@@ -36,7 +36,8 @@ OPTIMIZERS = (
 """What `estimate_memory` knows."""
 STEP = 4
 """Bytes of a parameter's step counter."""
-LARGE = re.compile(r"(embed|lm_head|norm|wte|wpe)")
+MOST_LAYERS = 100_000
+"""More than any model has, so that a wrong number isn't listed for hours."""
 Shape = tuple[int, ...]
 
 
@@ -254,6 +255,8 @@ def read_shapes(config: Mapping[str, Any]) -> dict[str, Shape]:
     d, inner, layers, vocabulary = (
         size(one) for one in ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")
     )
+    if layers > MOST_LAYERS:
+        raise InputError(f"the configuration's num_hidden_layers is {layers}", expected=f"at most {MOST_LAYERS}")
     heads = size("num_attention_heads")
     key_heads, head = size("num_key_value_heads", heads), size("head_dim", max(1, d // heads))
     shapes: dict[str, Shape] = {"model.embed_tokens.weight": (vocabulary, d)}

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import sysconfig
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -15,11 +16,10 @@ import torch
 from torch import Tensor
 
 from assay.core.errors import InputError, MissingPackageError
-from assay.core.files import existing_file, read_lines
+from assay.core.files import STREAM, existing_file, read_lines
 
 __all__ = ["ByteTokens", "Corpus", "Tokens", "read_texts", "standard_library"]
 
-STREAM = "-"
 PLAIN = (".txt", ".text", ".md", ".py", ".txt.gz", ".text.gz")
 LINES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 TABLE = (".parquet",)
@@ -200,6 +200,13 @@ class Corpus:
     source : str
         Their name, for messages.
 
+    Attributes
+    ----------
+    train, held_out : Tensor of int64
+        The two parts.
+    fingerprint : str
+        A checksum of the tokens, by which a resumed run knows its text again.
+
     Raises
     ------
     InputError
@@ -217,6 +224,7 @@ class Corpus:
             )
         self.train, self.held_out = numbers[:-held], numbers[-held:]
         self.context = context
+        self.fingerprint = f"{zlib.crc32(numbers.numpy().tobytes()):08x}"
 
     def batch(self, step: int, *, size: int, seed: int) -> Tensor:
         """The rows of one step, shape (size, context): they depend on seed and step alone, so a resumed run sees the

@@ -113,7 +113,8 @@ class CosineTransform:
 
     def _rows_of_spectrum(self, spectrum: Tensor) -> Tensor:
         turned = torch.view_as_complex(spectrum.view(len(spectrum), self.n // 2 + 1, 2))
-        return torch.fft.irfft(turned * self._backward_turn, n=self.n).index_select(-1, self._order_back)
+        permuted: Tensor = torch.fft.irfft(turned * self._backward_turn, n=self.n)
+        return permuted.index_select(-1, self._order_back)
 
     @staticmethod
     def _by_chunks(x: Tensor, width: int, function: Callable[[Tensor], Tensor]) -> Tensor:
