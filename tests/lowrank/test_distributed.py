@@ -32,7 +32,8 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
 @pytest.mark.parametrize(
     "mode",
-    [f"fsdp-{name}" for name in ("adamw", "adamw8", "adamw-left", "trion")]
+    [f"fsdp-{name}" for name in ("adamw", "adamw8", "adamw-left", "trion", "galore", "frugal", "fira", "svd-left")]
+    + [f"ddp-{name}" for name in ("galore", "frugal", "fira")]
     + [f"ddp-{name}-{mode}" for name in ("adamw", "trion") for mode in ("None", "zero1")],
 )
 def test_two_processes_equal_one_to_1e_5(said, mode):

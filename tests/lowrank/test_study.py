@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
 
 from assay.core.study import Trial
+from assay.lowrank import tuning
 from assay.lowrank.published import PublishedQuantiserAdamW, published_round_trip
 from assay.lowrank.quantisation import dequantise, quantise
-from assay.lowrank.study import ARMS, BASES, SMOKE, STUDY, TRAINED
-from assay.lowrank.trials import run_trial
+from assay.lowrank.study import ARMS, BASES, SMOKE, STUDY, TRAINED, TUNED
+from assay.lowrank.trials import _make, run_trial
+from assay.lowrank.tuning import best_rates
+
+ROOT = Path(__file__).parents[2]
 
 
 def trial_of(arm: str, case: str, seed: int = 0) -> Trial:
@@ -77,3 +84,46 @@ def test_claims_look_at_measurements_that_are_named():
     for claim in STUDY.claims:
         measure = getattr(claim.test, "measure", None)
         assert measure is None or measure in STUDY.measures
+
+
+def test_every_arm_was_tuned_alike_and_its_best_rate_is_inside_its_grid():
+    table = json.loads((ROOT / "docs/results/lowrank/tuning.json").read_text(encoding="utf-8"))
+    assert set(table) == set(TRAINED) == set(TUNED)
+    assert best_rates(table) == TUNED
+    for arm, row in table.items():
+        rates = sorted(float(rate) for rate in row)
+        assert len(rates) >= 5, arm
+        assert rates[0] < TUNED[arm] < rates[-1], arm
+        assert all(after == pytest.approx(2 * before, rel=1e-4) for before, after in pairwise(rates)), arm
+
+
+def test_a_grid_grows_until_the_best_rate_is_inside(tmp_path, monkeypatch):
+    calls = []
+
+    def loss(arm, rate, seed):
+        calls.append((arm, rate, seed))
+        return abs(math.log(rate / 0.3))
+
+    monkeypatch.setattr(tuning, "_loss", loss)
+    monkeypatch.setattr(tuning, "TRAINED", ("trion",))
+    table = tuning.tune(tmp_path / "table.json", workers=1)
+    assert best_rates(table) == {"trion": 0.32}
+    assert [float(rate) for rate in table["trion"]] == [0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64]
+    assert {seed for _, _, seed in calls} == {1000, 1001}
+    assert tuning.tune(tmp_path / "table.json", workers=1) == table
+    assert len(calls) == 16
+
+
+def test_our_galore_takes_the_steps_of_its_authors_package():
+    """Right projections; of left ones the two decompose transposed matrices, whose vectors may differ in sign."""
+    weights = []
+    for name in ("galore", "galore-torch"):
+        layer = torch.nn.Linear(12, 20, bias=False)
+        torch.nn.init.normal_(layer.weight, generator=torch.Generator().manual_seed(0))
+        settings = {"include": "weight", "exclude": "(?!)", "update_gap": 3}
+        optimizer = _make({"optimizer": name}, torch.nn.ModuleList([layer]), lr=1e-2, rank=0.25, **settings)
+        for step in range(8):
+            layer.weight.grad = torch.randn(20, 12, generator=torch.Generator().manual_seed(step + 1))
+            optimizer.step()
+        weights.append(layer.weight.detach())
+    assert (weights[0] - weights[1]).abs().max() < 1e-5

@@ -15,13 +15,17 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from assay.core.errors import InputError
-from assay.lowrank import DCTAdamW, Dion, Trion
+from assay.lowrank import DCTAdamW, DCTFiraAdamW, DCTFrugalAdamW, DCTGaLoreAdamW, Dion, Trion
 
 SETTINGS = {
     "adamw": lambda p: DCTAdamW(p, 1e-2, rank=3, side="right"),
     "adamw8": lambda p: DCTAdamW(p, 1e-2, rank=3, side="right", error_feedback=8, age_correction=True, update_gap=2),
     "adamw-left": lambda p: DCTAdamW(p, 1e-2, rank=3, side="left"),
     "trion": lambda p: Trion(p, 1e-2, rank=3, side="right", ns_impl="gram"),
+    "galore": lambda p: DCTGaLoreAdamW(p, 1e-2, rank=3, side="right", update_gap=4),
+    "frugal": lambda p: DCTFrugalAdamW(p, 1e-3, rank=3, side="right", update_gap=4),
+    "fira": lambda p: DCTFiraAdamW(p, 1e-2, rank=3, side="right", update_gap=4),
+    "svd-left": lambda p: DCTGaLoreAdamW(p, 1e-2, rank=3, side="left", projection="svd", update_gap=4),
 }
 
 
@@ -70,7 +74,7 @@ def fsdp(part: slice) -> None:
                 saved = get_optimizer_state_dict(model, optimizer)
                 low = saved["state"]["0.weight"]
                 moments = low["momentum" if name == "trion" else "exp_avg"]
-                assert isinstance(moments, DTensor) != (name == "adamw-left"), name
+                assert isinstance(moments, DTensor) != name.endswith("-left"), name
                 optimizer = make(model.parameters())
                 set_optimizer_state_dict(model, optimizer, saved)
             optimizer.zero_grad()
@@ -97,6 +101,14 @@ def fsdp(part: slice) -> None:
 
 
 def ddp(part: slice) -> None:
+    for name in ("galore", "frugal", "fira"):
+        model = DistributedDataParallel(make_model())
+        optimizer = SETTINGS[name](model.parameters())
+        for step in range(6):
+            optimizer.zero_grad()
+            loss_of(model, step, part).backward()
+            optimizer.step()
+        compare(f"ddp-{name}", model.module, alone(SETTINGS[name], 6), 1e-5)
     for name, kind in (("adamw", DCTAdamW), ("trion", Trion)):
         for mode in (None, "zero1"):
 

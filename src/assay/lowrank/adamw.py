@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from assay.core.errors import InputError
-from assay.lowrank.basis import Basis, Transform
+from assay.lowrank.basis import Basis, OrderedBasis, Transform
 from assay.lowrank.optimizer import Directions, LowRankOptimizer, Stack, Target
 from assay.lowrank.quantisation import Quantised, dequantise, packed_columns, quantise
 from assay.lowrank.selection import Carry, Side, largest_columns
@@ -19,6 +19,8 @@ from assay.lowrank.selection import Carry, Side, largest_columns
 __all__ = ["DCTAdamW"]
 
 ErrorFeedback = Literal["fp", 8, 4]
+POWER_ITERATIONS = 4
+"""For the leading vector, whose order is all that matters."""
 
 
 class DCTAdamW(LowRankOptimizer):
@@ -77,8 +79,18 @@ class DCTAdamW(LowRankOptimizer):
     master_weights : bool
         Keep a float32 copy of half-precision parameters, so that updates below half a unit in the last place aren't
         lost.
+    stochastic_rounding : bool
+        Round bfloat16 weights up or down at random, on average right, so that small updates aren't lost; needs no
+        memory, where `master_weights` needs four bytes a number.
+    rounding_seed : int
+        Of that rounding.
     shard_update : {None, "zero1"}
         With replicated parameters (DDP), let each process hold the state of a part of them.
+    order : {None, "leading"}
+        Experimental, and not in the paper: put the projected axis into the order of the leading singular vector of the
+        gradients so far. A sorted vector is smooth, so that few cosines hold it. Costs n whole numbers a parameter.
+    order_gap : int
+        The order is found anew at step 1 and at each multiple of this.
 
     Raises
     ------
@@ -101,7 +113,7 @@ class DCTAdamW(LowRankOptimizer):
     True
     """
 
-    structure: ClassVar[tuple[str, ...]] = (*LowRankOptimizer.structure, "error_feedback", "age_correction")
+    structure: ClassVar[tuple[str, ...]] = (*LowRankOptimizer.structure, "error_feedback", "age_correction", "order")
 
     def __init__(
         self,
@@ -126,7 +138,11 @@ class DCTAdamW(LowRankOptimizer):
         max_temp_mb: float = 256.0,
         nonfinite: Literal["raise", "skip", "ignore"] = "raise",
         master_weights: bool = False,
+        stochastic_rounding: bool = False,
+        rounding_seed: int = 0,
         shard_update: Literal["zero1"] | None = None,
+        order: Literal["leading"] | None = None,
+        order_gap: int = 80,
     ) -> None:
         super().__init__(
             params,
@@ -150,7 +166,11 @@ class DCTAdamW(LowRankOptimizer):
                 "max_temp_mb": max_temp_mb,
                 "nonfinite": nonfinite,
                 "master_weights": master_weights,
+                "stochastic_rounding": stochastic_rounding,
+                "rounding_seed": rounding_seed,
                 "shard_update": shard_update,
+                "order": order,
+                "order_gap": order_gap,
             },
         )
 
@@ -160,6 +180,12 @@ class DCTAdamW(LowRankOptimizer):
             raise InputError(f"error_feedback is {group['error_feedback']!r}", expected="None, 'fp', 8 or 4")
         if not isinstance(group["update_gap"], int) or group["update_gap"] < 1:
             raise InputError(f"update_gap is {group['update_gap']!r}", expected="a whole number from 1 on")
+        if group["order"] not in (None, "leading"):
+            raise InputError(f"order is {group['order']!r}", expected="None or 'leading'")
+        if not isinstance(group["order_gap"], int) or group["order_gap"] < 1:
+            raise InputError(f"order_gap is {group['order_gap']!r}", expected="a whole number from 1 on")
+        if group["order"] is not None and group["shard_update"] is not None:
+            raise InputError("order with shard_update", expected="one of the two")
 
     def _init_low_rank(self, group: dict[str, Any], target: Target) -> None:
         state, dtype, device = target.state, self._state_dtype(group, target), target.weight.device
@@ -167,6 +193,8 @@ class DCTAdamW(LowRankOptimizer):
         state["exp_avg"] = target.zeros(target.rank, dtype)
         state["exp_avg_sq"] = target.zeros(target.rank, dtype)
         state["index"] = torch.arange(target.rank, dtype=torch.int32, device=device)
+        if group["order"] is not None:
+            state["order"] = torch.arange(target.n, dtype=torch.int32, device=device)
         if group["age_correction"]:
             state["age"] = torch.zeros(target.rank, dtype=torch.int32, device=device)
         bits = group["error_feedback"]
@@ -177,12 +205,13 @@ class DCTAdamW(LowRankOptimizer):
             state["error_scales"] = target.zeros(2, torch.float32)
 
     def _directions(self, group: dict[str, Any], stack: Stack, lr: Any) -> tuple[Tensor, Directions]:
-        basis = self._basis(group, stack.first)
         for target in stack.targets:
             target.state["step"] += 1
         compiling = torch.compiler.is_compiling()
         t = _times(stack) if compiling else stack.first.state["step"].item()
-        old = stack.load("index")
+        if group["order"] is not None and self._reorders(group, t):
+            return self._reordered_directions(group, stack, t, lr)
+        basis, old = self._basis_of(group, stack), stack.load("index")
         refresh: bool | Tensor = group["update_gap"] == 1
         if not refresh:
             refresh = (t == 1) | (t % group["update_gap"] == 0)
@@ -201,6 +230,58 @@ class DCTAdamW(LowRankOptimizer):
             self._track(group, stack, basis, index, old)
         stack.store("index", index)
         return index, self._blocks(group, stack, basis, index, carry, bias, lr, ready)
+
+    @staticmethod
+    def _reorders(group: dict[str, Any], t: Any) -> bool:
+        if torch.compiler.is_compiling():
+            raise InputError("order under torch.compile", expected="one of the two")
+        return bool(t == 1 or t % group["order_gap"] == 0)
+
+    def _basis_of(self, group: dict[str, Any], stack: Stack) -> Basis:
+        basis = super()._basis_of(group, stack)
+        return basis if group["order"] is None else OrderedBasis(basis, stack.load("order"))
+
+    def _reordered_directions(
+        self, group: dict[str, Any], stack: Stack, t: float, lr: Any
+    ) -> tuple[Tensor, Directions]:
+        """A step in which the order of the axis changes, and with it the basis.
+
+        The old and the new columns aren't of one basis then, so that carrying is a product: ``m ← m R`` and
+        ``v ← v (R∘R)`` with ``R = B_iᵀ B'_j``.
+        """
+        before, old = self._basis_of(group, stack), stack.load("index")
+        leading = self._leading_vector(group, stack, before, old)
+        stack.store("order", torch.sort(leading, dim=-1, stable=True).indices.to(torch.int32))
+        basis = self._basis_of(group, stack)
+        index, ready = self._select(group, stack, basis)
+        unit = torch.eye(stack.first.rank, dtype=before.dtype, device=index.device).expand(len(index), -1, -1)
+        turn = before.lift(unit, old) @ basis.lift(unit, index).mT
+        for rows in stack.blocks:
+            stack.store("exp_avg", stack.load("exp_avg", rows) @ turn, rows)
+            stack.store("exp_avg_sq", stack.load("exp_avg_sq", rows) @ turn.square(), rows)
+        if group["age_correction"]:
+            stack.store("age", torch.zeros_like(stack.load("age")))
+        bias = self._bias_corrections(group, stack, t, None)
+        if self.track:
+            self._track(group, stack, basis, index, old)
+        stack.store("index", index)
+        return index, self._blocks(group, stack, basis, index, None, bias, lr, ready)
+
+    def _leading_vector(self, group: dict[str, Any], stack: Stack, basis: Basis, index: Tensor) -> Tensor:
+        """The leading right singular vector of the gradients' running mean, shape (b, n), by power iteration."""
+        beta1 = group["betas"][0]
+        # Not the same entry everywhere: the mean's leading vector may be orthogonal to that.
+        vector = torch.linspace(1.0, 2.0, stack.first.n, dtype=stack.first.work, device=index.device)
+        vector = vector.expand(len(stack.targets), -1).unsqueeze(2)
+        for _ in range(POWER_ITERATIONS):
+            found = torch.zeros_like(vector)
+            for rows in stack.blocks:
+                mean = basis.lift(stack.load("exp_avg", rows), index).mul_(beta1)
+                mean.add_(self._corrected(group, stack, rows), alpha=1 - beta1)
+                found = found + mean.mT @ (mean @ vector)
+            stack.sum(found)
+            vector = found / found.norm(dim=1, keepdim=True).clamp_min(torch.finfo(found.dtype).tiny)
+        return vector.squeeze(2)
 
     def _select(self, group: dict[str, Any], stack: Stack, basis: Basis) -> tuple[Tensor, dict[int, Tensor]]:
         """Choose columns by all rows; the coordinates are kept for the update where they fit."""

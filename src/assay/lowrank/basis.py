@@ -18,7 +18,16 @@ from torch import Tensor
 from assay.core.errors import InputError
 from assay.lowrank.transforms import CosineTransform, coordinate_order, dct_matrix, working_dtype
 
-__all__ = ["BASES", "Basis", "Transform", "choose_transform", "make_basis", "measure_transform", "require_orthogonal"]
+__all__ = [
+    "BASES",
+    "Basis",
+    "OrderedBasis",
+    "Transform",
+    "choose_transform",
+    "make_basis",
+    "measure_transform",
+    "require_orthogonal",
+]
 
 Transform = Literal["auto", "measure", "fft", "matmul"]
 BASES = ("dct2", "dct3", "hadamard", "random", "identity", "user")
@@ -197,6 +206,40 @@ class _Matrix(Basis):
 
     def _lift(self, values: Tensor, slots: Tensor) -> Tensor:
         return values @ self._transposed[slots]
+
+
+class OrderedBasis(Basis):
+    """A basis for rows whose entries are put into another order first.
+
+    Parameters
+    ----------
+    inner : Basis
+        What sees the rows in their new order.
+    order : Tensor of int, shape (b, n)
+        Which entry comes first, second and so on, for each matrix of a batch.
+    """
+
+    def __init__(self, inner: Basis, order: Tensor) -> None:
+        self.inner, self.kind, self.n, self.dtype, self.nbytes = inner, inner.kind, inner.n, inner.dtype, 0
+        self._slot, self._sign = inner._slot, inner._sign
+        self._order = order.long()
+        self._order_back = self._order.argsort(dim=-1)
+
+    def coordinates(self, rows: Tensor) -> Tensor:
+        return self.inner.coordinates(self._turn(rows, self._order))
+
+    def rows(self, coordinates: Tensor) -> Tensor:
+        return self._turn(self.inner.rows(coordinates), self._order_back)
+
+    def down(self, rows: Tensor, index: Tensor) -> Tensor:
+        return self.inner.down(self._turn(rows, self._order), index)
+
+    def _lift(self, values: Tensor, slots: Tensor) -> Tensor:
+        return self._turn(self.inner._lift(values, slots), self._order_back)
+
+    @staticmethod
+    def _turn(rows: Tensor, order: Tensor) -> Tensor:
+        return rows.gather(2, order.unsqueeze(1).expand(-1, rows.shape[1], -1))
 
 
 def _spread(values: Tensor, slots: Tensor, n: int) -> Tensor:

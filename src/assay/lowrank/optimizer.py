@@ -20,6 +20,7 @@ from torch import Tensor
 from assay.core.errors import InputError
 from assay.lowrank.basis import BASES, FAST, Basis, make_basis, measure_transform, require_orthogonal
 from assay.lowrank.memory import MemoryReport, report_of
+from assay.lowrank.rounding import generator_of, round_stochastically
 from assay.lowrank.selection import SIDES, projects_right, require_norm, resolve_rank
 from assay.lowrank.sharding import RowSharding, local, owners, sharding_of
 from assay.lowrank.transforms import chunk_rows, working_dtype
@@ -41,6 +42,7 @@ CATEGORIES = {
     "momentum": "moments",
     "index": "indices",
     "age": "indices",
+    "order": "indices",
     "error": "error feedback",
     "error_codes": "error feedback",
     "error_scales": "error feedback",
@@ -74,6 +76,8 @@ class Target:
         How its rows are divided.
     gathered : bool
         `weight` and `gradient` are copies of the whole, since a left projection needs all rows.
+    noise : Generator or None
+        Of stochastic rounding, where that is asked for.
     """
 
     parameter: Tensor
@@ -88,6 +92,7 @@ class Target:
     right: bool = True
     sharding: RowSharding | None = None
     gathered: bool = False
+    noise: torch.Generator | None = None
 
     @property
     def work(self) -> torch.dtype:
@@ -101,6 +106,11 @@ class Target:
     def state_of(self, rows: Tensor) -> Tensor:
         """A state from this process's rows, divided as the parameter is."""
         return rows if self.sharding is None or self.gathered else self.sharding.wrap(rows)
+
+    @property
+    def reduce(self) -> Callable[[Tensor], None] | None:
+        """Sums a tensor over the processes among which the rows are divided; None where they aren't."""
+        return self.sharding.sum if self.sharding is not None and not self.gathered else None
 
     def rows_of(self, name: str) -> Tensor:
         """The rows of a state that are here."""
@@ -151,13 +161,8 @@ class Stack:
 
     def sum(self, tensor: Tensor) -> None:
         """Sum a tensor over the processes among which the rows are divided."""
-        if self.first.sharding is not None and not self.first.gathered:
-            self.first.sharding.sum(tensor)
-
-    @property
-    def reduce(self) -> Callable[[Tensor], None] | None:
-        """`sum`, where the rows are divided at all."""
-        return self.sum if self.first.sharding is not None and not self.first.gathered else None
+        if self.first.reduce is not None:
+            self.first.reduce(tensor)
 
 
 Directions = Iterator[tuple[slice, Tensor]]
@@ -236,6 +241,8 @@ class LowRankOptimizer(torch.optim.Optimizer):
             raise InputError(f"nonfinite is {group['nonfinite']!r}", expected="raise, skip or ignore")
         if group.get("shard_update") not in (None, "zero1"):
             raise InputError(f"shard_update is {group['shard_update']!r}", expected="None or 'zero1'")
+        if group.get("stochastic_rounding") and group.get("master_weights"):
+            raise InputError("stochastic_rounding with master_weights", expected="one of the two")
         for name in ("lr", "weight_decay", "eps", "max_temp_mb"):
             if name in group and not float(group[name]) >= 0:
                 raise InputError(f"{name} is {float(group[name])}", expected="at least 0")
@@ -317,6 +324,7 @@ class LowRankOptimizer(torch.optim.Optimizer):
             targets = [(group, self._finite(group, found)) for group, found in targets]
         for group, found in targets:
             lr = group["lr"] if torch.compiler.is_compiling() else float(group["lr"])
+            self._give_noise(group, found)
             if group.get("shard_update") == "zero1" and dist.is_initialized() and dist.get_world_size() > 1:
                 self._update_as_owner(group, found, lr)
             else:
@@ -329,6 +337,20 @@ class LowRankOptimizer(torch.optim.Optimizer):
             for target in found:
                 self._write_back(target)
         return loss
+
+    def _give_noise(self, group: dict[str, Any], targets: list[Target]) -> None:
+        if not group.get("stochastic_rounding"):
+            return
+        if torch.compiler.is_compiling():
+            raise InputError("stochastic_rounding under torch.compile", expected="one of the two")
+        # Counted in the group, which a checkpoint holds.
+        group["roundings"] = group.get("roundings", 0) + 1
+        for place, target in enumerate(targets):
+            if target.weight.dtype == torch.bfloat16:
+                divided = target.sharding is not None and not target.gathered
+                process = dist.get_rank() if divided else 0
+                device = target.weight.device
+                target.noise = generator_of(group["rounding_seed"], group["roundings"], place, process, device)
 
     def _targets(self, group: dict[str, Any]) -> list[Target]:
         found = []
@@ -346,7 +368,9 @@ class LowRankOptimizer(torch.optim.Optimizer):
         state = self.state[parameter]
         sharding = sharding_of(parameter, name)
         if sharding is not None and not self.shards:
-            raise InputError(f"{name} is divided over processes", expected="DCTAdamW or Trion, which can do that")
+            raise InputError(
+                f"{name} is divided over processes", expected="an optimiser of the DCT family, which can do that"
+            )
         low_rank = self._is_low_rank(group, parameter, name)
         gradient, weight = parameter.grad, parameter
         assert gradient is not None
@@ -422,15 +446,23 @@ class LowRankOptimizer(torch.optim.Optimizer):
 
     def _apply(self, group: dict[str, Any], stack: Stack, index: Tensor, directions: Directions, lr: Any) -> None:
         """Decay the weights and subtract the update."""
-        basis = self._basis(group, stack.first)
-        decay = group["weight_decay"]
+        basis = self._basis_of(group, stack)
         for rows, coefficients in directions:
             update = basis.lift(coefficients, index)
             for target, one in zip(stack.targets, update.unbind(0), strict=True):
-                weight = target.weight[rows]
-                if decay is not None and (torch.is_tensor(decay) or decay != 0):
-                    weight.mul_(1 - lr * decay)
-                weight.sub_(one)
+                self._subtract(group, target, target.weight[rows], one, lr)
+
+    def _subtract(self, group: Mapping[str, Any], target: Target, weight: Tensor, update: Tensor, lr: Any) -> None:
+        """Decay a part of a parameter and subtract its update."""
+        decay = group["weight_decay"]
+        decays = torch.is_tensor(decay) or decay != 0
+        if target.noise is not None:
+            fresh = weight.float()
+            weight.copy_(round_stochastically((fresh * (1 - lr * decay) if decays else fresh) - update, target.noise))
+            return
+        if decays:
+            weight.mul_(1 - lr * decay)
+        weight.sub_(update)
 
     def _adamw(self, group: dict[str, Any], target: Target, lr: Any) -> None:
         """AdamW (Loshchilov and Hutter, 2019) for what isn't projected, in blocks of bounded size."""
@@ -439,7 +471,6 @@ class LowRankOptimizer(torch.optim.Optimizer):
         t = step.double() if torch.compiler.is_compiling() else step.item()
         betas, eps = self._rest_settings(group)
         bias1, bias2 = 1 - betas[0] ** t, 1 - betas[1] ** t
-        decay = group["weight_decay"]
         block = max(1, int(self._temporary_bytes(group) / (6 * 8)))
         parts = [target.weight, target.gradient, target.rows_of("exp_avg"), target.rows_of("exp_avg_sq")]
         if all(part.is_contiguous() for part in parts):
@@ -455,9 +486,7 @@ class LowRankOptimizer(torch.optim.Optimizer):
             mean.mul_(betas[0]).add_(gradient, alpha=1 - betas[0])
             square.mul_(betas[1]).add_(gradient.square(), alpha=1 - betas[1])
             update = (mean.to(target.work) / bias1).div_((square.to(target.work) / bias2).sqrt_().add_(eps)).mul_(lr)
-            if torch.is_tensor(decay) or decay != 0:
-                weight.mul_(1 - lr * decay)
-            weight.sub_(update)
+            self._subtract(group, target, weight, update, lr)
 
     def _rest_lr(self, group: Mapping[str, Any], lr: Any) -> Any:
         return lr * group["adamw_ratio"] if "adamw_ratio" in group else lr
@@ -538,6 +567,10 @@ class LowRankOptimizer(torch.optim.Optimizer):
     @staticmethod
     def _temporary_bytes(group: Mapping[str, Any]) -> float:
         return float(group["max_temp_mb"]) * 1e6
+
+    def _basis_of(self, group: dict[str, Any], stack: Stack) -> Basis:
+        """The basis of a stack; a subclass may turn it."""
+        return self._basis(group, stack.first)
 
     def _basis(self, group: dict[str, Any], target: Target) -> Basis:
         return self._basis_for(group, target.n, rows=target.weight.shape[0], like=target.weight)

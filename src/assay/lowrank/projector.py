@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, Protocol
 
 import torch
@@ -83,14 +84,19 @@ class DCTProjector:
         self._previous: Tensor | None = None
         self._basis: Basis | None = None
 
-    def fit(self, A: Tensor) -> DCTProjector:
-        """Choose the columns by the rows of A, shape (rows, n)."""
+    def fit(self, A: Tensor, *, reduce: Callable[[Tensor], None] | None = None) -> DCTProjector:
+        """Choose the columns by the rows of A, shape (rows, n).
+
+        `reduce` sums a tensor in place over the processes among which the rows are divided.
+        """
         if A.ndim != 2:
             raise InputError(f"A has shape {tuple(A.shape)}", expected="a matrix")
         if self._basis is None or self._basis.n != A.shape[1]:
             self._basis = make_basis(self.basis, A.shape[1], transform=self.transform, dtype=A.dtype, device=A.device)
             self.index_ = None
         power = self._basis.power(self._basis.coordinates(self._stack(A)), self.norm)
+        if reduce is not None:
+            reduce(power)
         index = largest_columns(power, resolve_rank(self.rank, A.shape[1]))[0]
         self._previous = index if self.index_ is None else self.index_
         self.index_ = index

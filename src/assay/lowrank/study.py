@@ -15,10 +15,37 @@ from assay.lowrank.trials import run_trial
 
 __all__ = ["STUDY"]
 
-TUNED: dict[str, float] = {}
+TUNED = {
+    "dct-adamw": 0.012,
+    "trion": 0.02,
+    "dct-galore": 0.08,
+    "dct-fira": 0.08,
+    "dct-frugal": 0.002,
+    "dct-adamw-ef": 0.01,
+    "dct-adamw-ef8": 0.01,
+    "dct-adamw-ef4": 0.01,
+    "dct-adamw-published8": 0.01,
+    "dct-adamw-published4": 0.01,
+    "dct-adamw-stay": 0.02,
+    "dct-adamw-age": 0.01,
+    "dct-adamw-norm1": 0.01,
+    "trion-bf16": 0.02,
+    "dct-adamw-random": 0.01,
+    "dct-adamw-identity": 0.01,
+    "trion-random": 0.02,
+    "adamw": 0.0015,
+    "muon": 0.02,
+    "dion": 0.01,
+    "ldadamw": 0.01,
+    "galore": 0.08,
+    "galore-torch": 0.04,
+    "fira": 0.04,
+    "frugal": 0.004,
+}
 """The learning rate of each arm, by mean held-out loss on the seeds for tuning; see `assay.lowrank.tuning`."""
 ADAMW_LR = 3e-3
-"""Of what isn't projected, with optimisers that have two rates: AdamW's own best; the same for all of them."""
+"""Of what isn't projected, with the optimisers that have two rates: one of the two of AdamW that came first together; the
+same for all of them."""
 GAP = 25
 """Steps between choices of directions in GaLore, FIRA and FRUGAL: their 200 would be as long as the whole run."""
 
@@ -87,7 +114,7 @@ _ARMS = {
 }
 TRAINED = tuple(name for name, arm in _ARMS.items() if "optimizer" in arm.settings)
 ARMS = {
-    name: replace(arm, settings={**arm.settings, "lr": TUNED.get(name, 1e-2)}) if name in TRAINED else arm
+    name: replace(arm, settings={**arm.settings, "lr": TUNED[name]}) if name in TRAINED else arm
     for name, arm in _ARMS.items()
 }
 BASES = ("dct", "*-basis", "svd")

@@ -80,7 +80,8 @@ class Trion(LowRankOptimizer):
         Decay of AdamW's moments.
     adamw_eps : float
         Added to the root of AdamW's second moment.
-    transform, side, state_dtype, maximize, max_shape, max_temp_mb, nonfinite, master_weights, shard_update
+    transform, side, state_dtype, maximize, max_shape, max_temp_mb, nonfinite, master_weights,
+    stochastic_rounding, rounding_seed, shard_update
         As in `DCTAdamW`. The r coefficients of a matrix are held whole beside `max_temp_mb`.
 
     Raises
@@ -127,6 +128,8 @@ class Trion(LowRankOptimizer):
         max_temp_mb: float = 256.0,
         nonfinite: Literal["raise", "skip", "ignore"] = "raise",
         master_weights: bool = False,
+        stochastic_rounding: bool = False,
+        rounding_seed: int = 0,
         shard_update: Literal["zero1"] | None = None,
     ) -> None:
         super().__init__(
@@ -154,6 +157,8 @@ class Trion(LowRankOptimizer):
                 "max_temp_mb": max_temp_mb,
                 "nonfinite": nonfinite,
                 "master_weights": master_weights,
+                "stochastic_rounding": stochastic_rounding,
+                "rounding_seed": rounding_seed,
                 "shard_update": shard_update,
             },
         )
@@ -204,7 +209,7 @@ class Trion(LowRankOptimizer):
             coefficients=group["ns_coefficients"],
             impl=group["ns_impl"],
             dtype=group["ns_dtype"],
-            reduce=stack.reduce,
+            reduce=stack.first.reduce,
         )
         orthogonal = orthogonal * (lr * update_scale(group["scale"], *stack.first.shape))
         return index, ((rows, orthogonal[:, rows]) for rows in stack.blocks)

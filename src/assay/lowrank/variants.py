@@ -28,7 +28,6 @@ class _ProjectedAdamW(LowRankOptimizer):
     """AdamW on the coefficients of an exchangeable projection that is renewed every `update_gap` steps."""
 
     structure: ClassVar[tuple[str, ...]] = (*LowRankOptimizer.structure, "projection")
-    shards: ClassVar[bool] = False
 
     def __init__(self, params: Any, lr: float | Tensor, settings: dict[str, Any]) -> None:
         super().__init__(params, {"lr": lr, **settings})
@@ -64,13 +63,15 @@ class _ProjectedAdamW(LowRankOptimizer):
             low = projector.down(gradient)
             direction = self._adam(group, target, low, step=step, refreshed=refreshed)
             update = self._combine(group, target, gradient, low, direction, projector)
-            if float(group["weight_decay"]) != 0:
-                target.weight.mul_(1 - lr * group["weight_decay"])
-            target.weight.sub_(update.mul_(lr))
+            self._subtract(group, target, target.weight, update.mul_(lr), lr)
 
     def _projector(self, group: dict[str, Any], target: Target, gradient: Tensor | None) -> DCTProjector | SVDProjector:
         state = target.state
         if group["projection"] == "svd":
+            if target.reduce is not None:
+                raise InputError(
+                    f"{target.name} is divided over processes", expected="projection 'dct', or side 'left'"
+                )
             exact = SVDProjector(target.rank)
             if gradient is not None:
                 state["projector"].copy_(exact.fit(gradient).vectors_)
@@ -79,12 +80,12 @@ class _ProjectedAdamW(LowRankOptimizer):
         cosines = DCTProjector(target.rank, basis=group["basis"], norm=group["norm"], transform=group["transform"])
         cosines._basis = basis
         if gradient is not None:
-            state["index"].copy_(cosines.fit(gradient).index_)
+            state["index"].copy_(cosines.fit(gradient, reduce=target.reduce).index_)
         return cosines.restore(state["index"], target.n, dtype=target.work, device=target.weight.device)
 
     def _adam(self, group: dict[str, Any], target: Target, low: Tensor, *, step: int, refreshed: bool) -> Tensor:
-        (beta1, beta2), state = group["betas"], target.state
-        mean, square = state["exp_avg"], state["exp_avg_sq"]
+        beta1, beta2 = group["betas"]
+        mean, square = target.rows_of("exp_avg"), target.rows_of("exp_avg_sq")
         age = self._age(group, step)
         if refreshed and age == 1:
             mean.zero_()
@@ -131,7 +132,8 @@ class DCTGaLoreAdamW(_ProjectedAdamW):
         The factor of the lifted update.
     projection : str
         ``dct``; ``svd`` is GaLore itself.
-    basis, norm, transform, side, state_dtype, maximize, max_shape, max_temp_mb, nonfinite, master_weights
+    basis, norm, transform, side, state_dtype, maximize, max_shape, max_temp_mb, nonfinite, master_weights,
+    stochastic_rounding, rounding_seed
         As in `DCTAdamW`; `max_temp_mb` bounds only what isn't projected.
 
     Examples
@@ -165,6 +167,8 @@ class DCTGaLoreAdamW(_ProjectedAdamW):
         max_temp_mb: float = 256.0,
         nonfinite: Literal["raise", "skip", "ignore"] = "raise",
         master_weights: bool = False,
+        stochastic_rounding: bool = False,
+        rounding_seed: int = 0,
     ) -> None:
         super().__init__(params, lr, _settings(locals()))
 
@@ -194,7 +198,8 @@ class DCTFrugalAdamW(_ProjectedAdamW):
         The learning rate of the sign step over that of AdamW: 1 for pre-training, 0.1 for fine-tuning.
     projection : str
         ``dct``; ``svd`` is FRUGAL with an SVD.
-    basis, norm, transform, side, state_dtype, maximize, max_shape, max_temp_mb, nonfinite, master_weights
+    basis, norm, transform, side, state_dtype, maximize, max_shape, max_temp_mb, nonfinite, master_weights,
+    stochastic_rounding, rounding_seed
         As in `DCTGaLoreAdamW`.
 
     Examples
@@ -228,6 +233,8 @@ class DCTFrugalAdamW(_ProjectedAdamW):
         max_temp_mb: float = 256.0,
         nonfinite: Literal["raise", "skip", "ignore"] = "raise",
         master_weights: bool = False,
+        stochastic_rounding: bool = False,
+        rounding_seed: int = 0,
     ) -> None:
         super().__init__(params, lr, _settings(locals()))
 
@@ -260,7 +267,8 @@ class DCTFiraAdamW(_ProjectedAdamW):
         The factor of the whole update of a projected parameter.
     projection : str
         ``dct``; ``svd`` is FIRA itself.
-    basis, norm, transform, side, state_dtype, maximize, max_shape, max_temp_mb, nonfinite, master_weights
+    basis, norm, transform, side, state_dtype, maximize, max_shape, max_temp_mb, nonfinite, master_weights,
+    stochastic_rounding, rounding_seed
         As in `DCTGaLoreAdamW`.
 
     Notes
@@ -298,6 +306,8 @@ class DCTFiraAdamW(_ProjectedAdamW):
         max_temp_mb: float = 256.0,
         nonfinite: Literal["raise", "skip", "ignore"] = "raise",
         master_weights: bool = False,
+        stochastic_rounding: bool = False,
+        rounding_seed: int = 0,
     ) -> None:
         super().__init__(params, lr, _settings(locals()))
 
@@ -310,7 +320,10 @@ class DCTFiraAdamW(_ProjectedAdamW):
     ) -> Tensor:
         scale = direction.norm(dim=1, keepdim=True) / (low.norm(dim=1, keepdim=True) + NEVER_ZERO)
         residual = (gradient - projector.up(low)).mul_(scale)
-        before, norm = target.state["residual_norm"].item(), residual.norm().item()
+        squared = residual.square().sum(dtype=torch.float64)
+        if target.reduce is not None:
+            target.reduce(squared)
+        before, norm = target.state["residual_norm"].item(), squared.sqrt().item()
         if before > 0 and norm > GROWTH * (before + NEVER_ZERO):
             residual.mul_(GROWTH * before / norm)
             norm = GROWTH * before
