@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from assay.core.errors import InputError
 from assay.core.study import Trial
-from assay.lowrank import tuning
+from assay.lowrank import trials, tuning
 from assay.lowrank.published import PublishedQuantiserAdamW, published_round_trip
 from assay.lowrank.quantisation import dequantise, quantise
 from assay.lowrank.study import ARMS, BASES, SMOKE, STUDY, TRAINED, TUNED
+from assay.lowrank.texts import ByteTokens, StreamCorpus, hub_documents, read_texts
 from assay.lowrank.trials import _make, run_trial
 from assay.lowrank.tuning import best_rates
 
@@ -127,3 +129,54 @@ def test_our_galore_takes_the_steps_of_its_authors_package():
             optimizer.step()
         weights.append(layer.weight.detach())
     assert (weights[0] - weights[1]).abs().max() < 1e-5
+
+
+def test_the_papers_cases_stream_their_text_and_add_up_gradients(monkeypatch):
+    """Their code on a small model: documents in place of the hub's, bytes in place of its tokenizer's tokens."""
+    asked = []
+
+    def documents(source, *, seed=None, split="train"):
+        asked.append((source, split))
+        return (f"document {number} of {split}. " * 9 for number in range(400))
+
+    monkeypatch.setattr(trials, "hub_documents", documents)
+    monkeypatch.setattr(trials, "load_tokens", lambda name: ByteTokens())
+    small = {"device": "cpu", "width": 16, "heads": 2, "layers": 1, "rank": 4, "batch": 4, "context": 16, "steps": 6}
+    case = next(one for one in STUDY.scales["paper"].cases if one.name == "c4-350m")
+    losses = []
+    for micro in (0, 2):
+        settings = {**case.settings, **small, "half": False, "micro": micro}
+        for arm in ("trion", "dion", "muon", "dct-adamw"):
+            trial = Trial("lowrank", arm, case.name, 0, "paper", ARMS[arm].settings, settings)
+            losses.append(run_trial(trial)["validation_loss"])
+    assert losses[:4] == pytest.approx(losses[4:], abs=1e-4)
+    assert max(losses) < 5.6
+    assert set(asked) == {("allenai/c4:en", "train"), ("allenai/c4:en", "validation")}
+    assert case.lacks is not None
+
+
+def test_a_stream_gives_the_rows_of_its_documents_in_order_and_again_after_a_jump():
+    def documents(seed):
+        return iter([f"{seed}abcdef", "ghij", "klm"])
+
+    stream = StreamCorpus(documents, ["validate", "d"], ByteTokens(), context=4)
+    rows = [bytes(row.tolist()).decode() for step in range(3) for row in stream.batch(step, size=2, seed=7)]
+    assert rows == ["7abc", "defg", "hijk", "lm7a", "bcde", "fghi"]
+    assert [bytes(row.tolist()).decode() for row in stream.batch(1, size=2, seed=7)] == rows[2:4]
+    assert [bytes(row.tolist()).decode() for row in stream.validation(rows=9)] == ["vali", "date"]
+    with pytest.raises(InputError, match="no documents"):
+        StreamCorpus(lambda seed: [], [], ByteTokens(), context=4).batch(0, size=1, seed=0)
+    with pytest.raises(InputError, match="too short"):
+        stream.__class__(documents, ["abc"], ByteTokens(), context=4).validation(rows=1)
+
+
+def test_documents_of_the_hub_are_streamed_and_its_errors_told(monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    rows = [{"text": "one"}, {"text": "two"}]
+    made = datasets.IterableDataset.from_generator(lambda: iter(rows))
+    monkeypatch.setattr(datasets, "load_dataset", lambda *args, **kwargs: made)
+    assert list(hub_documents("owner/name")) == ["one", "two"]
+    assert sorted(hub_documents("owner/name", seed=3)) == ["one", "two"]
+    assert read_texts("owner/name:config") == ["one", "two"]
+    with pytest.raises(InputError, match="has no field 'body'"):
+        list(hub_documents("owner/name", column="body"))

@@ -241,9 +241,7 @@ class DCTAdamW(LowRankOptimizer):
         basis = super()._basis_of(group, stack)
         return basis if group["order"] is None else OrderedBasis(basis, stack.load("order"))
 
-    def _reordered_directions(
-        self, group: dict[str, Any], stack: Stack, t: float, lr: Any
-    ) -> tuple[Tensor, Directions]:
+    def _reordered_directions(self, group: dict[str, Any], stack: Stack, t: Any, lr: Any) -> tuple[Tensor, Directions]:
         """A step in which the order of the axis changes, and with it the basis.
 
         The old and the new columns aren't of one basis then, so that carrying is a product: ``m ← m R`` and

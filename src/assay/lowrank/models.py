@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -26,6 +27,7 @@ __all__ = [
     "LlamaSettings",
     "SmallLlama",
     "load_language",
+    "load_tokens",
     "new_language",
     "quiet_transformers",
     "save_language",
@@ -329,6 +331,31 @@ def _load_transformers(name: str, **options: Any) -> Language:
             expected="a tokenizer of this model",
         )
     return Language(model, tokens, tokenizer)
+
+
+@lru_cache(maxsize=2)
+def load_tokens(name: str) -> Tokens:
+    """The tokenizer of a model of the hub, or of a folder.
+
+    Raises
+    ------
+    InputError
+        There is none.
+    MissingPackageError
+        transformers isn't installed.
+    """
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise MissingPackageError("transformers", what=f"the tokenizer {name}", extra="lowrank") from error
+    try:
+        with quiet_transformers():
+            return _Tokenized(AutoTokenizer.from_pretrained(name))
+    except Exception as error:  # transformers raises errors of many kinds for a name that it can't resolve
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"can't be loaded: {reason}", file=name, expected="a folder with a tokenizer, or a hub's identifier"
+        ) from error
 
 
 @contextlib.contextmanager

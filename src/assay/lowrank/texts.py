@@ -8,7 +8,8 @@ import json
 import os
 import sysconfig
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -18,7 +19,7 @@ from torch import Tensor
 from assay.core.errors import InputError, MissingPackageError
 from assay.core.files import STREAM, existing_file, read_lines
 
-__all__ = ["ByteTokens", "Corpus", "Tokens", "read_texts", "standard_library"]
+__all__ = ["ByteTokens", "Corpus", "StreamCorpus", "Tokens", "hub_documents", "read_texts", "standard_library"]
 
 PLAIN = (".txt", ".text", ".md", ".py", ".txt.gz", ".text.gz")
 LINES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
@@ -26,7 +27,9 @@ TABLE = (".parquet",)
 HELD_OUT = 0.1
 """The share of a text's end that is kept for validation."""
 DOCUMENTS = 20_000
-"""Documents of a hub data set that are read at most; it may be endless."""
+"""Documents of a hub data set that are read at most where it is read whole; it may be endless."""
+SHUFFLED = 10_000
+"""Documents among which those of a stream are shuffled."""
 
 
 class Tokens(Protocol):
@@ -144,6 +147,28 @@ def _read_table(file: Path, column: str) -> list[str]:
 
 
 def _read_hub(source: str, column: str, split: str) -> list[str]:
+    return list(islice(hub_documents(source, column=column, split=split), DOCUMENTS))
+
+
+def hub_documents(source: str, *, column: str = "text", split: str = "train", seed: int | None = None) -> Iterator[str]:
+    """The documents of a hub data set as they come over the network.
+
+    Parameters
+    ----------
+    source : str
+        ``owner/name`` or ``owner/name:config``.
+    column, split : str
+        Which field of which part.
+    seed : int, optional
+        Shuffle within a buffer of documents.
+
+    Raises
+    ------
+    InputError
+        There is no such data set, or it has no such field.
+    MissingPackageError
+        datasets isn't installed.
+    """
     try:
         from datasets import load_dataset
     except ImportError as error:
@@ -151,15 +176,14 @@ def _read_hub(source: str, column: str, split: str) -> list[str]:
     name, _, config = source.partition(":")
     try:
         rows = load_dataset(name, config or None, split=split, streaming=True)
-        texts: list[str] = []
+        if seed is not None:
+            rows = rows.shuffle(seed=seed, buffer_size=SHUFFLED)
         for row in rows:
             if column not in row:
                 raise InputError(
                     f"the data set {source} has no field '{column}'", expected=f"--column, one of: {', '.join(row)}"
                 )
-            texts.append(str(row[column]))
-            if len(texts) == DOCUMENTS:
-                break
+            yield str(row[column])
     except InputError:
         raise
     except Exception as error:  # the hub's client raises errors of many kinds
@@ -169,7 +193,6 @@ def _read_hub(source: str, column: str, split: str) -> list[str]:
             file=source,
             expected="a text file, a folder, or owner/name",
         ) from error
-    return texts
 
 
 def standard_library(limit: int) -> str:
@@ -239,6 +262,69 @@ class Corpus:
         room = len(self.held_out) - self.context
         starts = torch.linspace(0, room, min(rows, room + 1)).long()
         return torch.stack([self.held_out[start : start + self.context] for start in starts.tolist()])
+
+
+class StreamCorpus:
+    """Tokens of documents that come one after the other, in rows: for more text than memory holds.
+
+    Parameters
+    ----------
+    documents : callable
+        Called with a seed, gives the documents to train on in the order of that seed; begun again when they end.
+    held_out : iterable of str
+        Documents for validation.
+    tokens : Tokens
+        What turns them into numbers.
+    context : int
+        Tokens of a row; a row may hold the end of one document and the beginning of another.
+    """
+
+    def __init__(
+        self,
+        documents: Callable[[int], Iterable[str]],
+        held_out: Iterable[str],
+        tokens: Tokens,
+        *,
+        context: int,
+    ) -> None:
+        self.context = context
+        self._documents, self._held_out, self._tokens = documents, held_out, tokens
+        self._rows: Iterator[Tensor] = iter(())
+        self._at: tuple[int, int] | None = None
+
+    def batch(self, step: int, *, size: int, seed: int) -> Tensor:
+        """The rows of one step, shape (size, context): the next ones, or after a jump those at that place."""
+        wanted = step * size
+        if self._at is None or self._at[0] != seed or self._at[1] > wanted:
+            self._rows, self._at = self._packed(self._again(seed)), (seed, 0)
+        for _ in range(wanted - self._at[1]):
+            next(self._rows)
+        self._at = (seed, wanted + size)
+        return torch.stack(list(islice(self._rows, size)))
+
+    def validation(self, *, rows: int) -> Tensor:
+        """The first rows of the held-out documents, shape (rows, context)."""
+        found = list(islice(self._packed(self._held_out), rows))
+        if not found:
+            raise InputError("the held-out documents are too short", expected=f"at least {self.context} tokens")
+        return torch.stack(found)
+
+    def _again(self, seed: int) -> Iterator[str]:
+        while True:
+            empty = True
+            for document in self._documents(seed):
+                empty = False
+                yield document
+            if empty:
+                raise InputError("there are no documents", expected="at least one")
+
+    def _packed(self, documents: Iterable[str]) -> Iterator[Tensor]:
+        held: list[int] = []
+        for document in documents:
+            held += self._tokens.encode(document)
+            whole = len(held) // self.context * self.context
+            yield from torch.tensor(held[:whole], dtype=torch.int64).view(-1, self.context)
+            held = held[whole:]
 
 
 def name_of(source: str) -> str:

@@ -20,7 +20,7 @@ from assay.core.errors import InputError
 from assay.core.files import atomic_path
 from assay.lowrank.groups import low_rank_param_groups
 from assay.lowrank.optimizer import LowRankOptimizer
-from assay.lowrank.texts import Corpus
+from assay.lowrank.texts import Corpus, StreamCorpus
 from assay.lowrank.trainer import OPTIMIZER_CLASSES
 
 if TYPE_CHECKING:
@@ -184,6 +184,10 @@ class Plan:
         Steps between validations and between checkpoints; 0 for none before the end.
     clip : float
         The norm to which gradients are clipped; 0 for none.
+    micro : int
+        Rows that the model sees at once, whose gradients are added up; 0 for all of a step.
+    half : bool
+        Whether the model computes in bfloat16 where that is safe (autocast); its weights stay as they are.
     """
 
     steps: int
@@ -193,6 +197,8 @@ class Plan:
     evaluate_every: int = 0
     save_every: int = 0
     clip: float = 1.0
+    micro: int = 0
+    half: bool = False
 
     def factor(self, step: int) -> float:
         """The share of the learning rate at a step."""
@@ -205,7 +211,7 @@ class Plan:
 def train(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    corpus: Corpus,
+    corpus: Corpus | StreamCorpus,
     plan: Plan,
     *,
     checkpoint: Path | None = None,
@@ -221,7 +227,7 @@ def train(
         Called with ``input_ids`` and ``labels``.
     optimizer : Optimizer
         Its groups' learning rates are scheduled.
-    corpus : Corpus
+    corpus : Corpus or StreamCorpus
         The text.
     plan : Plan
         How long.
@@ -293,8 +299,12 @@ def _stop_between_steps() -> Iterator[Callable[[], bool]]:
 def _one_step(model: nn.Module, optimizer: torch.optim.Optimizer, rows: Tensor, plan: Plan) -> dict[str, Any]:
     start = time.perf_counter()
     optimizer.zero_grad(set_to_none=True)
-    loss = model(input_ids=rows, labels=rows).loss
-    loss.backward()
+    loss = torch.zeros((), device=rows.device)
+    for part in torch.split(rows, plan.micro or len(rows)):
+        with torch.autocast(rows.device.type, torch.bfloat16, enabled=plan.half):
+            share = model(input_ids=part, labels=part).loss * (len(part) / len(rows))
+        share.backward()
+        loss += share.detach()
     if plan.clip:
         nn.utils.clip_grad_norm_(model.parameters(), plan.clip)
     before = time.perf_counter()

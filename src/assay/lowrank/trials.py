@@ -11,6 +11,7 @@ import io
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
 from typing import Any
@@ -18,18 +19,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from assay.core.device import resolve_device
 from assay.core.errors import InputError
 from assay.core.study import Trial
 from assay.lowrank.allocation import LiveBytes
 from assay.lowrank.basis import Basis, Transform, make_basis
 from assay.lowrank.groups import EXCLUDE, low_rank_param_groups
 from assay.lowrank.memory import state_bytes
-from assay.lowrank.models import LlamaSettings, SmallLlama
+from assay.lowrank.models import LlamaSettings, SmallLlama, load_tokens
 from assay.lowrank.optimizer import LowRankOptimizer
 from assay.lowrank.probe import energy_kept, svd_energy_kept
 from assay.lowrank.published import PublishedQuantiserAdamW
 from assay.lowrank.selection import projects_right, resolve_rank, select_columns
-from assay.lowrank.texts import ByteTokens, Corpus, read_texts, standard_library
+from assay.lowrank.texts import ByteTokens, Corpus, StreamCorpus, hub_documents, standard_library
 from assay.lowrank.training import Plan, live_bytes, make_optimizer, train
 
 __all__ = ["run_trial"]
@@ -93,20 +95,31 @@ def _selection(trial: Trial) -> Measurements:
     return {"checks": float(count), "violations": float(violations), "excess": worst}
 
 
-def _corpus(settings: Mapping[str, Any]) -> Corpus:
-    return _read_corpus(settings.get("text", ""), settings["context"])
+def _corpus(settings: Mapping[str, Any]) -> Corpus | StreamCorpus:
+    context = settings["context"]
+    if "stream" not in settings:
+        return _standard_library(context)
+    source = settings["stream"]
+    return StreamCorpus(
+        lambda seed: hub_documents(source, seed=seed),
+        hub_documents(source, split="validation"),
+        load_tokens(settings["tokenizer"]),
+        context=context,
+    )
 
 
 @lru_cache(maxsize=2)
-def _read_corpus(source: str, context: int) -> Corpus:
-    texts = read_texts(source) if source else [standard_library(TEXT_BYTES)]
-    return Corpus(texts, ByteTokens(), context=context)
+def _standard_library(context: int) -> Corpus:
+    return Corpus([standard_library(TEXT_BYTES)], ByteTokens(), context=context)
 
 
 def _model(settings: Mapping[str, Any], seed: int) -> SmallLlama:
     width = settings["width"]
     inner = max(8, round(width * 8 / 3 / 8) * 8)
-    return SmallLlama(LlamaSettings(width, inner, settings["layers"], settings["heads"]), seed=seed)
+    size = LlamaSettings(width, inner, settings["layers"], settings["heads"])
+    if "tokenizer" in settings:
+        size = replace(size, vocab_size=load_tokens(settings["tokenizer"]).size)
+    return SmallLlama(size, seed=seed)
 
 
 @lru_cache(maxsize=1)
@@ -174,11 +187,17 @@ def _training(trial: Trial) -> Measurements:
     """Train a language model, and measure its held-out loss, its projection and its state."""
     settings = trial.case_settings
     model, corpus = _model(settings, _seed(trial, "weights")), _corpus(settings)
+    model.to(resolve_device(settings.get("device", trial.device)))
     optimizer = _optimizer(trial, model)
     if isinstance(optimizer, LowRankOptimizer):
         optimizer.track = True
     plan = Plan(
-        settings["steps"], settings["batch"], warmup=max(1, settings["steps"] // 10), seed=_seed(trial, "order")
+        settings["steps"],
+        settings["batch"],
+        warmup=max(1, settings["steps"] // 10),
+        seed=_seed(trial, "order"),
+        micro=settings.get("micro", 0),
+        half=settings.get("half", False),
     )
     start = time.process_time()
     history = train(model, optimizer, corpus, plan)
@@ -201,11 +220,12 @@ def _training(trial: Trial) -> Measurements:
 def _optimizer(trial: Trial, model: nn.Module) -> Any:
     if trial.function is not None:
         return trial.function(model)
-    arm = trial.arm_settings
+    arm, case = trial.arm_settings, trial.case_settings
     if arm["optimizer"] == "published":
         groups, _ = low_rank_param_groups(model)
         return PublishedQuantiserAdamW(groups, arm["lr"], bits=arm["bits"])
-    return _make(arm, model, lr=arm["lr"], **arm.get("settings", {}))
+    lr = case.get("rates", {}).get(trial.arm, arm["lr"])
+    return _make(arm, model, lr=lr, rank=case.get("rank", 0.25), **arm.get("settings", {}))
 
 
 def _make(arm: Mapping[str, Any], model: nn.Module, *, lr: float, rank: float = 0.25, **settings: Any) -> Any:

@@ -26,8 +26,8 @@ SEEDS = (1000, 1001)
 FACTOR = 2.0
 WIDTH = 2
 """Rates on either side of the middle of the first grid."""
-MIDDLE = {"adamw": 0.003, "frugal": 0.004}
-"""Where the first grid is, by the arm's name without ``dct-``; 0.02 for others. It moves on from a wrong place."""
+MIDDLE = {"adamw": 0.003, "frugal": 0.004, "dct-frugal": 0.004}
+"""Where an arm's first grid is; 0.02 for others. It moves on from a wrong place."""
 EXPLODED = 100.0
 Table = dict[str, dict[str, float]]
 
@@ -69,7 +69,7 @@ def best_rates(table: Table) -> dict[str, float]:
 def _missing(arm: str, row: dict[str, float]) -> list[float]:
     """The rates that an arm still lacks: its first grid, or the next one beyond a best rate at the edge."""
     if not row:
-        middle = MIDDLE.get(arm.removeprefix("dct-"), 0.02)
+        middle = MIDDLE.get(arm, 0.02)
         return [middle * FACTOR**power for power in range(-WIDTH, WIDTH + 1)]
     rates = sorted(float(rate) for rate in row)
     best = best_rates({arm: row})[arm]
