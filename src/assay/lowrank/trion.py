@@ -80,7 +80,8 @@ class Trion(LowRankOptimizer):
         Decay of AdamW's moments.
     adamw_eps : float
         Added to the root of AdamW's second moment.
-    transform, side, state_dtype, maximize, max_shape, max_temp_mb, nonfinite, master_weights,
+    transform, side, state_dtype, maximize, max_shape, max_temp_mb, nonfinite, master_weights
+        As in `DCTAdamW`.
     stochastic_rounding, rounding_seed, shard_update
         As in `DCTAdamW`. The r coefficients of a matrix are held whole beside `max_temp_mb`.
 

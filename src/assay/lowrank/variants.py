@@ -132,9 +132,10 @@ class DCTGaLoreAdamW(_ProjectedAdamW):
         The factor of the lifted update.
     projection : str
         ``dct``; ``svd`` is GaLore itself.
-    basis, norm, transform, side, state_dtype, maximize, max_shape, max_temp_mb, nonfinite, master_weights,
-    stochastic_rounding, rounding_seed
+    basis, norm, transform, side, state_dtype, maximize, max_shape, max_temp_mb, nonfinite, master_weights
         As in `DCTAdamW`; `max_temp_mb` bounds only what isn't projected.
+    stochastic_rounding, rounding_seed
+        As in `DCTAdamW`.
 
     Examples
     --------
@@ -198,9 +199,10 @@ class DCTFrugalAdamW(_ProjectedAdamW):
         The learning rate of the sign step over that of AdamW: 1 for pre-training, 0.1 for fine-tuning.
     projection : str
         ``dct``; ``svd`` is FRUGAL with an SVD.
-    basis, norm, transform, side, state_dtype, maximize, max_shape, max_temp_mb, nonfinite, master_weights,
-    stochastic_rounding, rounding_seed
+    basis, norm, transform, side, state_dtype, maximize, max_shape, max_temp_mb, nonfinite, master_weights
         As in `DCTGaLoreAdamW`.
+    stochastic_rounding, rounding_seed
+        As in `DCTAdamW`.
 
     Examples
     --------
@@ -267,9 +269,10 @@ class DCTFiraAdamW(_ProjectedAdamW):
         The factor of the whole update of a projected parameter.
     projection : str
         ``dct``; ``svd`` is FIRA itself.
-    basis, norm, transform, side, state_dtype, maximize, max_shape, max_temp_mb, nonfinite, master_weights,
-    stochastic_rounding, rounding_seed
+    basis, norm, transform, side, state_dtype, maximize, max_shape, max_temp_mb, nonfinite, master_weights
         As in `DCTGaLoreAdamW`.
+    stochastic_rounding, rounding_seed
+        As in `DCTAdamW`.
 
     Notes
     -----
