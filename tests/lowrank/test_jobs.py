@@ -312,6 +312,16 @@ def test_memory_of_shapes_tables_and_the_basis(capsys, monkeypatch):
     assert "70,553,706,496 parameters" in capsys.readouterr().out
 
 
+def test_a_rank_beyond_the_matrices_is_cut_with_one_warning(capsys):
+    assert lowrank("memory", "64x32x3,8x8", "-r", "16", "--optimizer", "dct-adamw") == 0
+    out, err = capsys.readouterr()
+    assert err == "warning: rank 16 is larger than 1 matrices allow, whose columns are all kept\n"
+    assert f"{(3 * (2 * 64 * 16 * 4 + 68) + 2 * 8 * 8 * 4 + 36) / 1024:.2f} KiB" in out
+    assert lowrank("train", "text.txt", *SMALL, "-o", "m", "--rank", "17", "-q") == 0
+    assert lowrank("train", "text.txt", *SMALL, "-o", "other", "--rank", "17") == 0
+    assert capsys.readouterr().err.count("rank 17 is larger than 16") > 0
+
+
 def test_other_architectures_are_counted_by_transformers(capsys):
     pytest.importorskip("transformers")
     Path("config.json").write_text(

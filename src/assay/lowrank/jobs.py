@@ -466,7 +466,7 @@ def memory(
     ranks = [_rank(one) for one in rank]
     shapes = _shapes_of(source)
     sizes = {"float32": 4, "bfloat16": 2, "float64": 8}
-    with naming(source):
+    with naming(source), warnings_in_one_line(reporting):
         rows = estimate_memory(
             shapes,
             optimizers=optimizer or OPTIMIZERS,
@@ -484,14 +484,21 @@ def memory(
     )
     summary = {"parameters": parameters, "projected": projected, "dtype": dtype, "rows": rows}
     lines = [f"{parameters:,} parameters, {projected:,} of them projected; optimiser states in {dtype}"]
-    lines.append(f"{'optimizer':15} {'rank':>7} {'GiB':>10} {'of AdamW':>9}")
+    lines.append(f"{'optimizer':15} {'rank':>7} {'state':>12} {'of AdamW':>9}")
     lines += [
-        f"{row['optimizer']:15} {row['rank']:7g} {row['bytes'] / 2**30:10.3f} {row['share_of_adamw']:9.1%}"
-        for row in rows
+        f"{row['optimizer']:15} {row['rank']:7g} {_size(row['bytes']):>12} {row['share_of_adamw']:9.1%}" for row in rows
     ]
     if out is not None:
         _write_table(rows, out, reporting)
     print_summary(summary, lines, reporting=reporting, out=out)
+
+
+def _size(count: int) -> str:
+    """Bytes in the unit that leaves few digits before the point."""
+    for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if count >= 1024**power:
+            return f"{count / 1024**power:,.2f} {unit}"
+    return f"{count} B"
 
 
 def _run(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -173,6 +174,11 @@ def estimate_memory(
     list of dict
         ``optimizer``, ``rank``, ``bytes``, ``share_of_adamw``, and ``basis_bytes``, one for each pair.
 
+    Warns
+    -----
+    UserWarning
+        A rank is larger than some matrices allow.
+
     Raises
     ------
     InputError
@@ -192,6 +198,9 @@ def estimate_memory(
     )
     rows = []
     for one in rank:
+        small = sum(one > min(shapes[name][0], _product(shapes[name][1:])) for name in low)
+        if small:
+            warnings.warn(f"rank {one} is larger than {small} matrices allow, whose columns are all kept", stacklevel=2)
         for optimizer in optimizers:
             size = rest + sum(state_bytes(optimizer, shapes[name], rank=one, itemsize=itemsize) for name in low)
             uses_basis = optimizer.startswith("dct") or optimizer == "trion"

@@ -365,11 +365,14 @@ def quiet_transformers() -> Iterator[None]:
 
     import transformers
 
-    before = transformers.logging.get_verbosity()
+    before, hub = transformers.logging.get_verbosity(), logging.getLogger("huggingface_hub")
+    hub_before = hub.level
     transformers.logging.set_verbosity(logging.CRITICAL)
+    hub.setLevel(logging.CRITICAL)
     transformers.logging.disable_progress_bar()
     with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
         try:
             yield
         finally:
             transformers.logging.set_verbosity(before)
+            hub.setLevel(hub_before)
