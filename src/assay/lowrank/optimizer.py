@@ -190,7 +190,7 @@ class LowRankOptimizer(torch.optim.Optimizer):
 
     def _reset(self) -> None:
         self._bases: dict[tuple[Any, ...], Basis] = {}
-        self._warned: set[str] = set()
+        self._warned = False
         self.track = False
         self.statistics: dict[str, dict[str, Tensor]] = {}
 
@@ -380,10 +380,12 @@ class LowRankOptimizer(torch.optim.Optimizer):
         rows, columns, right = self._geometry(group, parameter, sharded=sharding is not None)
         n = columns if right else rows
         rank = resolve_rank(group["rank"], n)
-        if isinstance(group["rank"], int) and group["rank"] > n and name not in self._warned:
-            self._warned.add(name)
+        if isinstance(group["rank"], int) and group["rank"] > n and not self._warned:
+            self._warned = True
             warnings.warn(
-                f"rank {group['rank']} is larger than {n}, the projected size of {name}: {n} is used", stacklevel=4
+                f"rank {group['rank']} is larger than {n}, the projected size of {name}: all of its columns are kept, "
+                "and so of others where that is so",
+                stacklevel=4,
             )
         gathered = sharding is not None and not right
         if "master" in state:
