@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from assay.cli import run
 from assay.lowrank.models import LlamaSettings, SmallLlama
@@ -493,6 +493,21 @@ def test_a_checkpoint_of_another_run_is_refused_by_the_field_that_differs(capsys
     assert "was made with text" in refusal_of(capsys, *command, "--resume")
     Path("text.txt").write_text(TEXT)
     assert lowrank(*command, "--resume", "-q") == 0
+
+
+def test_a_checkpoint_of_another_kind_or_version_or_a_damaged_one_is_refused(capsys):
+    Path("m").mkdir()
+    command = ("train", "text.txt", *SMALL, "-o", "m", "--resume")
+    for metadata, said in (
+        ({"format": "assay.lowrank training 1"}, "has the format 'assay.lowrank training 1'"),
+        ({"format": "pt"}, "is another kind of file"),
+        (None, "is another kind of file"),
+    ):
+        save_file({"x": torch.zeros(1)}, "m/checkpoint.safetensors", metadata=metadata)
+        assert said in refusal_of(capsys, *command)
+    file = Path("m/checkpoint.safetensors")
+    file.write_bytes(file.read_bytes()[:20])
+    assert "checkpoint.safetensors: can't be read" in refusal_of(capsys, *command)
 
 
 def test_a_million_rows_and_duplicate_rows_are_read():

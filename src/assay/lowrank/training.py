@@ -58,6 +58,8 @@ FINETUNING = 1 / 30
 """The learning rate of fine-tuning over that of training from scratch."""
 PLUGGED = {"galore": "dct-galore", "frugal": "dct-frugal", "fira": "dct-fira"}
 VALIDATION_ROWS = 32
+FORMAT = "assay.lowrank training 2"
+"""What a checkpoint says it is; another number means other contents."""
 
 
 class MuonAdamW(torch.optim.Optimizer):
@@ -344,7 +346,7 @@ def _save_checkpoint(
     for number, state in saved["state"].items():
         tensors |= {f"optimizer.{number}.{name}": value for name, value in state.items() if isinstance(value, Tensor)}
     metadata = {
-        "format": "assay.lowrank training 1",
+        "format": FORMAT,
         "groups": json.dumps(saved["param_groups"]),
         "history": json.dumps(history),
         "settings": json.dumps(dict(settings), sort_keys=True),
@@ -370,8 +372,11 @@ def _load_checkpoint(
         raise InputError(
             f"can't be read: {str(error).splitlines()[0]}", file=file, expected="a checkpoint of a stopped run"
         ) from error
-    if not metadata.get("format", "").startswith("assay.lowrank training"):
-        raise InputError("is another kind of file", file=file, expected="a checkpoint of a stopped run")
+    kind = metadata.get("format", "")
+    if kind != FORMAT:
+        older = kind.startswith(FORMAT.rpartition(" ")[0])
+        said = f"has the format '{kind}'" if older else "is another kind of file"
+        raise InputError(said, file=file, expected=f"'{FORMAT}', the checkpoint of a stopped run")
     had = json.loads(metadata["settings"])
     for name, value in settings.items():
         if had.get(name) != value:
