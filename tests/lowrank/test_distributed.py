@@ -14,7 +14,7 @@ from assay.lowrank.sharding import owners
 SCRIPT = Path(__file__).with_name("two_processes.py")
 
 
-FSDP = ("adamw", "adamw8", "adamw-left", "trion", "galore", "frugal", "fira", "svd-left")
+FSDP = ("adamw", "adamw8", "adamw-ordered", "adamw-left", "trion", "galore", "frugal", "fira", "svd-left")
 MODES = (
     *(f"fsdp-{name}" for name in FSDP),
     *(f"ddp-{name}" for name in ("galore", "frugal", "fira")),

@@ -20,6 +20,7 @@ from assay.lowrank import DCTAdamW, DCTFiraAdamW, DCTFrugalAdamW, DCTGaLoreAdamW
 SETTINGS = {
     "adamw": lambda p: DCTAdamW(p, 1e-2, rank=3, side="right"),
     "adamw8": lambda p: DCTAdamW(p, 1e-2, rank=3, side="right", error_feedback=8, age_correction=True, update_gap=2),
+    "adamw-ordered": lambda p: DCTAdamW(p, 1e-2, rank=3, side="right", order="leading", order_gap=4),
     "adamw-left": lambda p: DCTAdamW(p, 1e-2, rank=3, side="left"),
     "trion": lambda p: Trion(p, 1e-2, rank=3, side="right", ns_impl="gram"),
     "galore": lambda p: DCTGaLoreAdamW(p, 1e-2, rank=3, side="right", update_gap=4),
