@@ -149,3 +149,19 @@ def test_a_basis_of_ones_own_must_be_orthogonal():
         make_basis("hadamard", 12)
     with pytest.raises(InputError, match="expected one of: dct2"):
         make_basis("fourier", 12)
+
+
+@pytest.mark.parametrize("cut", [(slice(None), slice(None)), (slice(2, 9), slice(1, 7)), (slice(1, 2), slice(3, 4))])
+def test_columns_are_taken_from_a_view_as_from_its_copy(cut):
+    whole = torch.randn(1, 10, 9, dtype=torch.float64)
+    view = whole[:, cut[0], cut[1]]
+    index = torch.arange(0, view.shape[2], 2).int().unsqueeze(0)
+    basis = make_basis("identity", view.shape[2], dtype=torch.float64)
+    assert torch.equal(basis.take(view, index), view.clone()[:, :, ::2])
+    turned = whole.mT[:, cut[1], cut[0]]
+    index = torch.arange(0, turned.shape[2], 2).int().unsqueeze(0)
+    basis = make_basis("identity", turned.shape[2], dtype=torch.float64)
+    assert torch.equal(basis.take(turned, index), turned.clone()[:, :, ::2])
+    same = whole[:, :1, :6].expand(1, 5, 6)
+    basis = make_basis("identity", 6, dtype=torch.float64)
+    assert torch.equal(basis.take(same, torch.tensor([[1, 4]]).int()), same.clone()[:, :, [1, 4]])

@@ -88,12 +88,7 @@ class Basis(ABC):
 
     def take(self, coordinates: Tensor, index: Tensor) -> Tensor:
         """The columns `index` (b, r) of S, shape (b, rows, r)."""
-        slots = self.slots(index)
-        if coordinates.shape[0] == 1 and coordinates.is_contiguous():
-            # One matrix alone has a faster way, which would copy a view whole.
-            taken = coordinates.index_select(2, slots[0])
-        else:
-            taken = coordinates.gather(2, slots.unsqueeze(1).expand(-1, coordinates.shape[1], -1))
+        taken = _columns_of(coordinates, self.slots(index))
         return taken if self._sign is None else taken.mul_(self._sign[index].unsqueeze(-2))
 
     def lift(self, coefficients: Tensor, index: Tensor) -> Tensor:
@@ -119,6 +114,18 @@ class Basis(ABC):
     def slots(self, index: Tensor) -> Tensor:
         """The coordinates of columns, int64."""
         return index.long() if self._slot is None else self._slot[index]
+
+
+def _columns_of(matrices: Tensor, place: Tensor) -> Tensor:
+    """The columns `place` (b, r) of matrices (b, rows, n)."""
+    batch, rows, n = matrices.shape
+    pitch = matrices.stride(1)
+    if batch > 1 or matrices.stride(2) != 1 or pitch < n or torch.compiler.is_compiling():
+        return matrices.gather(2, place.unsqueeze(1).expand(-1, rows, -1))
+    # One matrix alone has a faster way, which would copy a view whole: so take from the rows that it is cut from.
+    before = matrices.storage_offset() % pitch if pitch > n else 0
+    whole = matrices.as_strided((rows, pitch), (pitch, 1), matrices.storage_offset() - before)
+    return whole.index_select(1, place[0] + before).unsqueeze(0)
 
 
 class _Cosines(Basis):
