@@ -123,7 +123,7 @@ def _columns_of(matrices: Tensor, place: Tensor) -> Tensor:
     if batch > 1 or matrices.stride(2) != 1 or pitch < n or torch.compiler.is_compiling():
         return matrices.gather(2, place.unsqueeze(1).expand(-1, rows, -1))
     # One matrix alone has a faster way, which would copy a view whole: so take from the rows that it is cut from.
-    before = matrices.storage_offset() % pitch if pitch > n else 0
+    before = int(matrices.storage_offset()) % pitch if pitch > n else 0
     whole = matrices.as_strided((rows, pitch), (pitch, 1), matrices.storage_offset() - before)
     return whole.index_select(1, place[0] + before).unsqueeze(0)
 
