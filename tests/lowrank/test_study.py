@@ -111,9 +111,10 @@ def test_a_grid_grows_until_the_best_rate_is_inside(tmp_path, monkeypatch):
     table = tuning.tune(tmp_path / "table.json", workers=1)
     assert best_rates(table) == {"trion": 0.32}
     assert [float(rate) for rate in table["trion"]] == [0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64]
-    assert {seed for _, _, seed in calls} == {1000, 1001}
+    assert {seed for _, _, seed in calls} == {1000, 1001, 1002, 1003}
+    assert [rate for _, rate, seed in calls if seed == 1003] == [0.16, 0.32, 0.64]
     assert tuning.tune(tmp_path / "table.json", workers=1) == table
-    assert len(calls) == 16
+    assert len(calls) == 16 + 6
 
 
 def test_the_papers_cases_stream_their_text_and_add_up_gradients(monkeypatch):

