@@ -61,6 +61,8 @@ class Settings:
         Most iterations.
     threads : int
         Threads.
+    told : callable, optional
+        Is called with a line about every evaluation.
     optimizer : {"auto", "lbfgs", "adam"}
         L-BFGS on all distinct events, or Adam on mini-batches.
     """
@@ -72,6 +74,7 @@ class Settings:
     tol: float = 1e-7
     max_iter: int = 300
     threads: int = 1
+    told: Callable[[str], None] | None = None
     optimizer: Literal["auto", "lbfgs", "adam"] = "auto"
 
 
@@ -262,7 +265,10 @@ def fit_covariance(
             else (beta, loadings, features @ beta, features @ loadings)
         )
 
+    evaluations = 0
+
     def loss(x: Floats, part: Objective | None = None) -> tuple[float, Floats]:
+        nonlocal evaluations
         _, _, mu, a = unpack(x)
         squares = squares_of(a, settings.psi)
         value, d_mu, d_squares, d_a = 0.0, np.zeros(n), np.zeros((n, n)), np.zeros_like(a)
@@ -303,6 +309,9 @@ def fit_covariance(
         d_a = d_a + 2 * (d_squares.sum(axis=1)[:, None] * a - d_squares @ a)
         if features is not None:
             d_mu, d_a = features.T @ d_mu, features.T @ d_a
+        evaluations += 1
+        if settings.told is not None:
+            settings.told(f"{rank} directions, evaluation {evaluations}: log-likelihood {-value:.5f} an event")
         return value, np.concatenate([d_mu, d_a.ravel()])
 
     beta, loadings = initial(start, settings, features, noise=noise)
