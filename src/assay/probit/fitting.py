@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from assay.core.errors import InputError
 from assay.probit._likelihood import Objective
@@ -139,13 +140,9 @@ def fit_independent(
         value, d_mu, _ = objective(mu, squares)
         return -value + mean_ridge * float(mu @ mu) / n, -d_mu + 2 * mean_ridge * mu / n
 
-    found = minimize(
-        loss,
-        np.zeros(n),
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": max_iter, "maxcor": HISTORY, "gtol": 1e-8, "ftol": 1e-13},
-    )
+    options = {"maxiter": max_iter, "maxcor": HISTORY, "gtol": 1e-8, "ftol": 1e-13}
+    with threadpool_limits(1, user_api="blas"):
+        found = minimize(loss, np.zeros(n), jac=True, method="L-BFGS-B", options=options)
     return np.asarray(found.x - found.x.mean())
 
 
@@ -347,7 +344,9 @@ def _lbfgs(loss: Callable[[Floats], tuple[float, Floats]], x: Floats, settings: 
         "ftol": settings.tol * 1e-3,
         "maxfun": 4 * settings.max_iter,
     }
-    found: Any = minimize(loss, x, jac=True, method="L-BFGS-B", options=options)
+    # The optimiser's own matrices are tiny: threads of BLAS cost them more than they save.
+    with threadpool_limits(1, user_api="blas"):
+        found: Any = minimize(loss, x, jac=True, method="L-BFGS-B", options=options)
     return np.asarray(found.x), int(found.nit), bool(found.success)
 
 
