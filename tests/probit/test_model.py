@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
 from assay.core.errors import InputError
 from assay.probit import ChoiceData, CorrelatedProbit, ProbitWarning, design, identifiability, sample_size
@@ -161,7 +162,7 @@ def test_sandwich_errors_are_those_of_a_bootstrap_over_people_with_many_answers(
     utilities = people(truth.mu_, truth.covariance_, 800, seed=0)
     data = ChoiceData.from_rankings(np.argsort(-utilities, axis=1))
     fit = CorrelatedProbit("full", n_init=1).fit(data)
-    boot = fit.bootstrap(data, draws=150, random_state=1)
+    boot = fit.bootstrap(data, draws=100, random_state=1)
     assert fit.stderr_.mu == pytest.approx(boot.mu, rel=0.35)
     assert np.diag(fit.stderr_.covariance) == pytest.approx(np.diag(boot.covariance), rel=0.35)
 
@@ -463,6 +464,13 @@ def fitted() -> CorrelatedProbit:
         (lambda: fitted().transfer(["d"], [[1.0]]), "without features"),
         (lambda: fitted().correlation(kind="raw"), "kind is 'raw'"),
         (lambda: fitted().score(ChoiceData.from_rankings([["a", "b", "x"]])), "unknown items: x"),
+        (lambda: fitted().prob("a>b", given=3), "given is 3"),
+        (lambda: fitted().prob("a>b", given={"a": 1}), "given is {'a': 1}"),
+        (lambda: fitted().score([1]), "data is a list"),
+        (lambda: identifiability([1]), "data is a list"),
+        (lambda: CorrelatedProbit(ridge="x").fit(fitted().simulate(9)), "ridge is 'x'"),
+        (lambda: CorrelatedProbit(1, features=[["a"], ["b"], ["c"]]).fit(fitted().simulate(99)), "else than numbers"),
+        (lambda: sample_size(fitted(), 0.1, triples=[("a", "b")]), "three different items"),
         (lambda: design(2, 5), "n is 2"),
         (lambda: design(5, 0), "budget is 0"),
         (lambda: design(5, 5, model=fitted()), "the model has 3 items"),
@@ -489,6 +497,13 @@ def test_bad_input_is_refused_in_one_line(act, said: str) -> None:
             act()
     assert said in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_model_that_is_not_fitted_says_so() -> None:
+    for act in (lambda model: model.prob("a>b"), lambda model: model.covariance_, lambda model: model.slate(1)):
+        with pytest.raises(NotFittedError, match="before fit"):
+            act(CorrelatedProbit())
+    assert not hasattr(CorrelatedProbit(), "mu_")
 
 
 def test_an_item_that_always_wins_gets_a_finite_mean_and_a_warning() -> None:

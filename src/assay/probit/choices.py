@@ -35,6 +35,8 @@ __all__ = ["BEST", "KIND_NAMES", "ORDER", "WORST", "ChoiceData", "Distinct", "pa
 ORDER, BEST, WORST = 0, 1, 2
 KIND_NAMES = ("order", "best", "worst")
 
+NOTHING_ABSENT = "names or numbers; leave out what isn't ranked"
+
 BLOCK = 1_000_000
 """Events that are made at a time."""
 
@@ -181,7 +183,8 @@ class ChoiceData:
         Parameters
         ----------
         rankings : iterable of sequences, or array of shape (n, m)
-            Each the items from best to worst. A list or set inside is a tie: ``["a", ["b", "c"]]`` is a best of three.
+            Each the items from best to worst. A list or set inside is a tie: ``["a", ["b", "c"]]`` is a best of three,
+            and so is the text ``"a>b~c"``.
         users : sequence, optional
             Who gave each ranking; every ranking is another person's when left out.
         items : sequence, optional
@@ -207,9 +210,13 @@ class ChoiceData:
         >>> data.kinds.tolist()  # a best, c worst
         [1, 2]
         """
+        users = None if users is None else list(users)
         if isinstance(rankings, np.ndarray) and rankings.ndim == 2:
             return cls._from_ranking_array(rankings, users, items, max_triples_per_user, random_state)
-        grouped = [tuple(_group(one) for one in ranking) for ranking in rankings]
+        if isinstance(rankings, str) or (isinstance(rankings, np.ndarray) and rankings.ndim != 1):
+            what = "text" if isinstance(rankings, str) else f"of shape {rankings.shape}"
+            raise InputError(f"rankings is {what}", expected="a list of rankings, or an array of shape (n, m)")
+        grouped = [_groups_of(ranking, row) for row, ranking in enumerate(rankings)]
         names, positions = _items(items, (item for ranking in grouped for group in ranking for item in group))
         builder = _Builder(names, users, len(grouped), max_triples_per_user, random_state)
         for row, ranking in enumerate(grouped):
@@ -231,7 +238,19 @@ class ChoiceData:
         seed: int,
     ) -> ChoiceData:
         """Rankings of equal length without ties, by whole columns."""
-        values, codes = np.unique(rankings, return_inverse=True)
+        absent = (
+            np.array([[_is_absent(item) for item in row] for row in rankings.tolist()], dtype=bool)
+            if (rankings.dtype.kind in "fOc")
+            else np.zeros((0, 0), dtype=bool)
+        )
+        if absent.any():
+            raise InputError(f"ranking {int(absent.any(axis=1).argmax())} holds None or NaN", expected=NOTHING_ABSENT)
+        try:
+            values, codes = np.unique(rankings, return_inverse=True)
+        except TypeError:
+            return cls.from_rankings(
+                rankings.tolist(), users=users, items=items, max_triples_per_user=limit, random_state=seed
+            )
         codes = codes.reshape(rankings.shape)
         names, positions = _items(items, values.tolist())
         if items is not None:
@@ -294,7 +313,10 @@ class ChoiceData:
         [[1, 0, 2]]
         """
         rankings = []
-        for row, (shown_items, best) in enumerate(zip(sets, chosen, strict=True)):
+        listed_sets, listed_chosen = list(sets), list(chosen)
+        if len(listed_sets) != len(listed_chosen):
+            raise InputError(f"chosen has {len(listed_chosen)} entries", expected=f"{len(listed_sets)}, one a set")
+        for row, (shown_items, best) in enumerate(zip(listed_sets, listed_chosen, strict=True)):
             rest = list(shown_items)
             if best not in rest:
                 raise InputError(f"choice {row}: {best!r} wasn't shown", expected=f"one of {shown(rest)}")
@@ -382,6 +404,12 @@ class ChoiceData:
         [1]
         """
         people, things, values = (_column(ratings, name) for name in (user, item, rating))
+        if not len(people) == len(things) == len(values):
+            raise InputError(
+                f"the columns have {len(people)}, {len(things)} and {len(values)} rows", expected="as many in each"
+            )
+        if any(_is_absent(who) for who in people.tolist()):
+            raise InputError(f"column {user!r} holds None or NaN", expected="a user in every row")
         try:
             values = values.astype(np.float64)
         except (TypeError, ValueError):
@@ -532,8 +560,8 @@ class ChoiceData:
         -------
         ChoiceData
         """
-        if not parts:
-            raise InputError("no parts to join", expected="at least one")
+        if not parts or not all(isinstance(part, ChoiceData) for part in parts):
+            raise InputError("the parts aren't all ChoiceData", expected="at least one, and nothing else")
         names = tuple(dict.fromkeys(item for part in parts for item in part.items))
         people = tuple(dict.fromkeys(user for part in parts for user in part.users))
         item_at = {item: index for index, item in enumerate(names)}
@@ -865,6 +893,14 @@ class _Builder:
         return np.column_stack([chosen // count**2, chosen // count % count, chosen % count])
 
 
+def require_choices(data: Any) -> None:
+    """Refuse anything but `ChoiceData`."""
+    if not isinstance(data, ChoiceData):
+        raise InputError(
+            f"data is a {type(data).__name__}", expected="ChoiceData, such as ChoiceData.from_rankings(...)"
+        )
+
+
 def parse_answer(text: str) -> list[list[str]]:
     """Read an answer like ``a>b~c``: items from best to worst, ``~`` between those that are tied.
 
@@ -906,6 +942,22 @@ def _tally(first: Ints, second: Ints, n: int) -> Ints:
     return np.bincount(first * n + second, minlength=n * n).reshape(n, n).astype(np.int64)
 
 
+def _is_absent(item: Any) -> bool:
+    """None and NaN, which fill tables where nothing is."""
+    return item is None or (isinstance(item, float | np.floating) and item != item)
+
+
+def _groups_of(ranking: Any, row: int) -> tuple[tuple[Any, ...], ...]:
+    if isinstance(ranking, str):
+        groups = parse_answer(ranking)
+        if len(groups) == 1 and len(groups[0]) == 1:
+            raise InputError(f"ranking {row} is the text {ranking!r}", expected="text such as a>b~c, or a list")
+        return tuple(tuple(group) for group in groups)
+    if not isinstance(ranking, Iterable):
+        raise InputError(f"ranking {row} is {ranking!r}", expected="the items from best to worst")
+    return tuple(_group(one) for one in ranking)
+
+
 def _group(entry: Any) -> tuple[Any, ...]:
     return tuple(entry) if isinstance(entry, list | set | frozenset) else (entry,)
 
@@ -917,6 +969,8 @@ def _items(items: Sequence[Hashable] | None, found: Iterable[Any]) -> tuple[tupl
             unique = dict.fromkeys(found)
         except TypeError as error:
             raise InputError(f"an item isn't hashable: {error}", expected="names or numbers") from None
+        if any(_is_absent(item) for item in unique):
+            raise InputError("an item is None or NaN", expected=NOTHING_ABSENT)
         try:
             names: tuple[Any, ...] = tuple(sorted(unique))
         except TypeError:
@@ -940,6 +994,8 @@ def _look_up(positions: Mapping[Any, int], item: Any, row: int) -> int:
 
 
 def _column(table: Any, name: str) -> NDArray[Any]:
+    if not isinstance(table, Mapping) and not hasattr(table, "columns"):
+        raise InputError(f"ratings is a {type(table).__name__}", expected="a data frame, or a mapping of columns")
     names = list(table.keys()) if isinstance(table, Mapping) else list(table.columns)
     if name not in names:
         raise InputError(f"no column {name!r}", expected=f"one of {shown(names)}")
@@ -983,6 +1039,7 @@ def preferred_pairs(
     list of list
     """
     for number, row in enumerate(rows):
+        _require_mapping(row, number)
         for name in (chosen, rejected):
             if row.get(name) is None:
                 raise _wrong(number, lines, f"has no {name!r}", f"the columns {chosen} and {rejected}")
@@ -1012,6 +1069,7 @@ def completion_rankings(
     """
     rankings, missing = [], 0
     for number, row in enumerate(rows):
+        _require_mapping(row, number)
         try:
             ranking, absent = _completion_ranking(row, names)
         except InputError as error:
@@ -1019,6 +1077,11 @@ def completion_rankings(
         rankings.append(ranking)
         missing += absent
     return rankings, missing
+
+
+def _require_mapping(row: Any, number: int) -> None:
+    if not isinstance(row, Mapping):
+        raise InputError(f"row {number} is a {type(row).__name__}", expected="a mapping of columns to values")
 
 
 def _wrong(number: int, lines: Sequence[int] | None, message: str, expected: str | None) -> InputError:

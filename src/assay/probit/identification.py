@@ -17,7 +17,7 @@ import numpy as np
 
 from assay.core.errors import InputError
 from assay.probit._likelihood import triple_outcomes
-from assay.probit.choices import ORDER, ChoiceData, shown
+from assay.probit.choices import ORDER, ChoiceData, require_choices, shown
 from assay.probit.geometry import centring, normalise, normalised, squared_distances
 from assay.probit.information import LARGEST_RANK_TEST, fisher, rank_needed, spectrum
 
@@ -233,6 +233,7 @@ def identifiability(data: ChoiceData) -> Identifiability:
     >>> found.identified, found.means_identified, found.witness.pair_gap < 1e-12
     (False, True, True)
     """
+    require_choices(data)
     counts = data.pair_counts()
     n = data.n_items
     reasons: list[str] = []

@@ -448,8 +448,11 @@ def sample_size(
         asked = np.array(list(combinations(range(n), 3)), dtype=np.int64)
     else:
         at = {item: index for index, item in enumerate(items)}
+        listed = [tuple(triple) for triple in triples]
+        if not listed or any(len(set(triple)) != 3 for triple in listed):
+            raise InputError("triples holds something else than three different items", expected="at least one triple")
         try:
-            asked = np.sort(np.array([[at[item] for item in triple] for triple in triples], dtype=np.int64), axis=1)
+            asked = np.sort(np.array([[at[item] for item in triple] for triple in listed], dtype=np.int64), axis=1)
         except KeyError as error:
             raise InputError(f"unknown item {error.args[0]!r} in a triple", expected="items of the model") from None
     squares = np.maximum(squared_distances(covariance), 1e-9)

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
 
 from assay.core.errors import InputError
 from assay.core.files import atomic_path, existing_file
 from assay.probit._arguments import require_seed, require_whole
 from assay.probit._likelihood import FLOOR, log_likelihood
-from assay.probit.choices import ChoiceData, Weighting, shown
+from assay.probit.choices import ChoiceData, Weighting, require_choices, shown
 from assay.probit.fitting import (
     Fit,
     Settings,
@@ -66,6 +67,7 @@ EXACT_UP_TO = 12
 
 SLATE_DRAWS = 20_000
 GIBBS_DRAWS = 4000
+FITTED = ("items_", "mu_", "stderr_", "loglik_", "n_iter_", "identified_", "rank_", "_covariance", "covariance_")
 Method = Literal["auto", "exact", "laplace", "gibbs"]
 
 
@@ -274,6 +276,11 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         self.taste_: Floats | None = None
         self.feature_width_ = 0
 
+    def __getattr__(self, name: str) -> Any:
+        if name in FITTED:
+            raise NotFittedError(f"{name} isn't there before fit; call fit, from_parameters or load first")
+        raise AttributeError(f"'CorrelatedProbit' object has no attribute {name!r}")
+
     @property
     def covariance_(self) -> Floats:
         """Covariance of utilities, normalised, shape (n, n)."""
@@ -315,10 +322,7 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             del self._told
 
     def _fitted_to(self, data: ChoiceData) -> CorrelatedProbit:
-        if not isinstance(data, ChoiceData):
-            raise InputError(
-                f"data is a {type(data).__name__}", expected="ChoiceData, such as ChoiceData.from_rankings(...)"
-            )
+        require_choices(data)
         _require_comparable(data)
         n = data.n_items
         distinct = data.distinct(self.weight)
@@ -357,8 +361,9 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             raise InputError(f"rank is {self.rank!r}", expected="'full', 'auto' or a whole number from 0")
         if self.estimator not in ("moments+mle", "moments", "mle"):
             raise InputError(f"estimator is {self.estimator!r}", expected="'moments+mle', 'moments' or 'mle'")
-        if not 0 <= self.ridge < np.inf:
-            raise InputError(f"ridge is {self.ridge}", expected="a finite number from 0")
+        for name, value in (("ridge", self.ridge), ("tol", self.tol)):
+            if not isinstance(value, int | float | np.number) or not 0 <= value < np.inf:
+                raise InputError(f"{name} is {value!r}", expected="a finite number from 0")
         require_whole("n_init", self.n_init, least=1)
         require_whole("n_jobs", self.n_jobs, least=1)
         require_whole("max_iter", self.max_iter, least=1)
@@ -389,9 +394,15 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             absent = [item for item in items if item not in self.features]
             if absent:
                 raise InputError(f"no features of {shown(absent)}", expected="a row for every item")
-            matrix = np.array([np.asarray(self.features[item], dtype=np.float64) for item in items])
+            rows: Any = [self.features[item] for item in items]
         else:
-            matrix = np.asarray(self.features, dtype=np.float64)
+            rows = self.features
+        try:
+            matrix = np.asarray(rows, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InputError(
+                "features holds something else than numbers", expected="a row of numbers an item"
+            ) from None
         if matrix.ndim != 2 or len(matrix) != len(items) or not np.isfinite(matrix).all():
             raise InputError(
                 f"features has shape {matrix.shape}", expected=f"finite numbers of shape ({len(items)}, d)"
@@ -834,6 +845,7 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
 
     def score(self, data: ChoiceData) -> float:
         """Mean log-likelihood of an event of other people's choices among the same items."""
+        require_choices(data)
         if data.items != self.items_:
             none = np.empty(0, np.int64)
             nobody = ChoiceData(self.items_, (), none.reshape(0, 3), none, none, none.reshape(0, 2), none)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -69,6 +69,8 @@ def answers_of(given: Any) -> list[Any]:
         return []
     if isinstance(given, str):
         return [given]
+    if isinstance(given, Mapping) or not isinstance(given, Iterable):
+        raise InputError(f"given is {given!r}", expected="a ranking such as ['a', 'b'], text such as a>b, or a list")
     listed = list(given)
     if listed and not any(
         isinstance(one, list | tuple | np.ndarray) or (isinstance(one, str) and (">" in one or "~" in one))
