@@ -431,6 +431,12 @@ def test_orders_are_predicted_by_the_method_that_is_asked_for(
         assert row["probability"] == model.prob("d>a>c", given="b>d", method=method)
 
 
+@pytest.mark.parametrize("size", ["3", "4"])
+def test_names_that_separate_items_are_not_written_as_text(size: str, capsys: pytest.CaptureFixture[str]) -> None:
+    CorrelatedProbit.from_parameters(MU, COVARIANCE, items=["x>y", "b", "c", "d"]).save("m.npz")
+    assert "'x>y' can't be written as text" in refusal_of(capsys, "simulate", "m.npz", "9", "--size", size)
+
+
 def test_names_with_commas_are_one_item(capsys: pytest.CaptureFixture[str]) -> None:
     CorrelatedProbit.from_parameters(MU, COVARIANCE, items=["x, y", "b", "c", "d"]).save("m.npz")
     options = ["--given", "x, y>b", "--pairs", "c>x, y", "--pairs", "x, y>c>d"]

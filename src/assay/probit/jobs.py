@@ -323,7 +323,8 @@ def predict(
     pairs
         An order whose probability is wanted, such as "d>e" or "d>e>f"; may be repeated.
     method
-        exact orthant probabilities, the laplace approximation, or gibbs draws; auto is exact up to 12 constraints.
+        exact orthant probabilities (of --pairs only), the laplace approximation, or gibbs draws; auto is exact for
+        --pairs up to 12 constraints, and laplace otherwise.
     out
         A .csv file, or - for CSV on standard output; a table on the screen without it.
     """
@@ -557,6 +558,8 @@ def simulate(
     with stop_that_says(STOPPED):
         choices = fitted.simulate(people, size=size, kind=kind, random_state=seed)
         if choices.long_answers:
+            # Names that can't be written are refused here as they are in shorter answers.
+            list(choice_text(choices.of_users(())))
             text = [
                 ">".join("~".join(str(choices.items[item]) for item in group) for group in groups)
                 for _, groups in choices.long_answers
