@@ -17,7 +17,7 @@ from assay.probit.choices import ORDER, Distinct
 from assay.probit.fitting import Settings, fit_covariance, squares_of, start_of
 from assay.probit.geometry import factor, squared_distances
 from assay.probit.information import coordinates, gather, gauge, question_information, rank_needed
-from assay.probit.long_rankings import exact_long_likelihood
+from assay.probit.long_rankings import exact_long_likelihood, refinements
 from assay.probit.moments import exact_table
 from tests.probit.oracles import agrees, people, random_model
 
@@ -328,6 +328,61 @@ def test_the_exact_likelihood_is_that_of_orthants_and_its_gradient_that_of_diffe
         assert (function(mu, a + moved)[0] - function(mu, a - moved)[0]) / (2 * step) == pytest.approx(
             d_a[place, column], abs=1e-5
         )
+
+
+TIED = {
+    "two pairs": [["a", "b"], ["c", "d"]],
+    "a pair within": ["a", ["b", "c"], "d"],
+    "a pair within pairs": [["a", "b"], ["c", "d"], "e"],
+    "best of four": ["a", ["b", "c", "d"]],
+    "strict": ["d", "a", "c", "b"],
+}
+
+
+@pytest.mark.parametrize("answer", TIED.values(), ids=TIED)
+def test_the_exact_likelihood_of_ties_is_smooth_and_that_of_drawn_people(answer: list) -> None:
+    mu, covariance = random_model(5, seed=2)
+    data = ChoiceData.from_rankings([answer], items="abcde")
+    function, _ = exact_long_likelihood(data, psi=FLOOR, points=4096)
+    a = factor(covariance)
+    value, d_mu, d_a = function(mu, a)
+    levels = {item: -place for place, group in enumerate(answer) for item in group}
+    drawn = people(mu, covariance, 400_000, seed=3)
+    above = [(i, j) for i in levels for j in levels if levels[i] > levels[j]]
+    held = np.all([drawn[:, "abcde".index(i)] > drawn[:, "abcde".index(j)] for i, j in above], axis=0)
+    assert np.exp(value) == pytest.approx(held.mean(), abs=4 * np.sqrt(held.mean() / len(drawn)) + 1e-3)
+    step = 1e-5
+    for place in range(5):
+        moved = step * np.eye(5)[place]
+        assert (function(mu + moved, a)[0] - function(mu - moved, a)[0]) / (2 * step) == pytest.approx(
+            d_mu[place], abs=1e-5
+        )
+        wide = np.zeros_like(a)
+        wide[place, 0] = step
+        assert (function(mu, a + wide)[0] - function(mu, a - wide)[0]) / (2 * step) == pytest.approx(
+            d_a[place, 0], abs=1e-5
+        )
+
+
+def test_ties_are_taken_apart_only_where_they_must_be() -> None:
+    assert refinements(((0,), (1, 2, 3))) == [((0,), (1, 2, 3))]
+    assert refinements(((0, 1), (2,), (3, 4))) == [((0, 1), (2,), (3, 4))]
+    assert refinements(((0, 1), (2, 3, 4))) == [((0,), (1,), (2, 3, 4)), ((1,), (0,), (2, 3, 4))]
+    assert refinements(((0,), (1, 2), (3,))) == [((0,), (1,), (2,), (3,)), ((0,), (2,), (1,), (3,))]
+    with pytest.raises(InputError, match="ties so many items that 40320 orders"):
+        refinements((tuple(range(8)), tuple(range(8, 20))))
+
+
+def test_exact_fits_of_weak_orders_end_at_the_same_optimum_from_every_start() -> None:
+    truth = CorrelatedProbit.from_parameters(*random_model(4, seed=8), items="abcd")
+    levels = np.round(people(truth.mu_, truth.covariance_, 300, seed=4))
+    answers = [
+        [["abcd"[item] for item in range(4) if row[item] == level] for level in sorted(set(row), reverse=True)]
+        for row in levels.tolist()
+    ]
+    data = ChoiceData.from_rankings(answers, items="abcd")
+    model = CorrelatedProbit("full", exact=True, n_init=3, stderr="none").fit(data)
+    assert model.init_spread_ < 1e-5
 
 
 def test_balanced_designs_show_pairs_equally_and_optimal_ones_inform_more() -> None:

@@ -202,7 +202,7 @@ def _lazy_loaded(name: str) -> Any:
         raise MissingPackageError("rdata", what="reading R's data", extra="peers") from error
 
     def read(data: bytes) -> Any:
-        return rdata.conversion.convert(rdata.parser.parse_data(zlib.decompress(data, EITHER_HEADER)))
+        return rdata.conversion.convert(rdata.parser.parse_data(zlib.decompress(data, EITHER_HEADER), extension=".rds"))
 
     index = read((MNP_FOLDER / "Rdata.rdx").read_bytes())
     offset, length = (int(value) for value in index["variables"][name])
