@@ -385,6 +385,12 @@ def test_exact_fits_of_weak_orders_end_at_the_same_optimum_from_every_start() ->
     assert model.init_spread_ < 1e-5
 
 
+def test_exact_fits_without_whole_answers_say_so() -> None:
+    table = {"user": [1] * 4 + [2] * 4, "item": list("abcd") * 2, "rating": [4, 3, 2, 1, 1, 2, 3, 4]}
+    with pytest.warns(ProbitWarning, match="exact changes nothing"):
+        CorrelatedProbit("full", exact=True, n_init=1, stderr="none", ridge=0.1).fit(ChoiceData.from_ratings(table))
+
+
 def test_balanced_designs_show_pairs_equally_and_optimal_ones_inform_more() -> None:
     plan = design(6, 20)
     off = ~np.eye(6, dtype=bool)

@@ -154,7 +154,10 @@ def test_japanese_parties_agree_with_the_posterior_of_mnp_where_r_is() -> None:
     found = run_trial(parties)
     assert found["triples"] == 872
     assert found["covariance_gap"] < 0.1
-    assert found["mean_gap"] < 0.2  # MNP takes ties as orders of their own, ours leaves them out here
+    assert found["mean_gap"] < 0.2  # ties are left out here
+    whole = run_trial(trial_of("parties", "whole-orders", seed=0))
+    assert whole["deviations"] < 1
+    assert whole["mean_gap"] < 0.05
 
 
 def test_statements_of_the_big_five_have_five_of_each_factor() -> None:

@@ -193,7 +193,7 @@ def fit(
     weight
         Whether every person counts the same, or every triple.
     exact
-        Take answers about more than three items whole, by simulation, instead of as their triples.
+        Take rankings of more than three items whole, by simulation, instead of as their triples; ratings aren't.
     starts
         Starts of the optimiser.
     seed

@@ -141,7 +141,8 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
     weight : {"user", "triple"}
         Whether everyone counts the same, or every triple.
     exact : bool
-        Take answers about more than three items whole (simulated, slower) instead of as all their triples.
+        Take answers about more than three items whole (simulated, slower) instead of as all their triples. Rankings
+        are kept whole; ratings are not.
     n_init : int
         Starts; the best is kept, and `init_spread_` says how far the others ended from it.
     aggregation : {"lsq", "anchor"}
@@ -336,6 +337,13 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
                 "population",
                 ProbitWarning,
                 stacklevel=2,
+            )
+        if self.exact and not data.long_answers:
+            warnings.warn(
+                "exact changes nothing: no answer about more than three items is kept whole (rows of ratings aren't; "
+                "rankings are)",
+                ProbitWarning,
+                stacklevel=3,
             )
         if data.pairs_only or self.rank == 0:
             self.mu_ = fit_independent(distinct, n, mean_ridge=mean_ridge, threads=self.n_jobs, max_iter=self.max_iter)

@@ -488,7 +488,11 @@ def _parties(trial: Trial) -> Measurements:
         data.pairs,
         data.pair_users,
     )
-    model = _fit(only, weight="triple")
+    model = (
+        _fit(_whole_orders(ratings[rows], names), weight="triple", exact=True)
+        if trial.arm_settings.get("exact")
+        else _fit(only, weight="triple")
+    )
     contrast = np.column_stack([np.eye(3), -np.ones(3)])
     covariance = contrast @ model.covariance_ @ contrast.T
     scale = 3 / float(np.trace(covariance))
@@ -500,6 +504,18 @@ def _parties(trial: Trial) -> Measurements:
         "mean_gap": float(np.abs(math.sqrt(scale) * contrast @ model.mu_ - means.mean(axis=0)).max()),
         "triples": float(strict.sum()),
     }
+
+
+def _whole_orders(ratings: Floats, names: Sequence[str]) -> ChoiceData:
+    """Everyone's ratings as one weak order of all items."""
+    rankings = [
+        [
+            [name for name, value in zip(names, row, strict=True) if value == level]
+            for level in sorted(set(row), reverse=True)
+        ]
+        for row in ratings.tolist()
+    ]
+    return ChoiceData.from_rankings(rankings, items=names)
 
 
 def _voters(trial: Trial) -> Measurements:
