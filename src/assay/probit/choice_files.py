@@ -266,7 +266,7 @@ def _of_json(file: str, options: Mapping[str, Any]) -> ChoiceData:
         )
         users = users_of(rows, lines=lines)
     data = _of_rankings(file, list(zip(lines, rankings, strict=True)), options, users=users)
-    return data.without("ratings that are NaN", missing)
+    return data.noting_dropped("ratings that are NaN", missing)
 
 
 @contextmanager
@@ -497,7 +497,9 @@ def _rated(
     }
     with _in_file(file):
         data = ChoiceData.from_ratings(table, **options)
-    return data.without("values that are missing or NaN", missing).without("rows that repeat another", repeated)
+    return data.noting_dropped("values that are missing or NaN", missing).noting_dropped(
+        "rows that repeat another", repeated
+    )
 
 
 def _number(text: str, file: str, row: int, column: str) -> float | None:

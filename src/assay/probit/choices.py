@@ -539,9 +539,9 @@ class ChoiceData:
         rows = list(dataset)
         rankings, missing = completion_rankings(rows, names=names)
         data = cls.from_rankings(rankings, users=users_of(rows), **options)
-        return data.without("ratings that are NaN", missing)
+        return data.noting_dropped("ratings that are NaN", missing)
 
-    def without(self, reason: str, count: int) -> ChoiceData:
+    def noting_dropped(self, reason: str, count: int) -> ChoiceData:
         """The same choices, with `count` more things left out for a reason."""
         if not count:
             return self
