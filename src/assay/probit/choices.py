@@ -466,7 +466,7 @@ class ChoiceData:
         >>> from tempfile import mkdtemp
         >>> file = Path(mkdtemp(), "drinks.soc")
         >>> names = [f"# ALTERNATIVE NAME {1 + place}: {name}" for place, name in enumerate(["tea", "milk", "beer"])]
-        >>> _ = file.writetext_of("\n".join([*names, "2: 1,3,2"]))
+        >>> _ = file.write_text("\n".join([*names, "2: 1,3,2"]))
         >>> ChoiceData.from_preflib(file).n_users
         2
         """
