@@ -509,6 +509,26 @@ class CorrelatedRewardModel(nn.Module):
         As wide as the encoder's output.
     pooling : {"mean", "last"}
         Whether a completion is the mean of its tokens' states, or the last token's.
+
+    Raises
+    ------
+    InputError
+        `pooling` is neither.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> class Words(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.states = nn.Embedding(100, 8)
+    ...
+    ...     def forward(self, input_ids, attention_mask):
+    ...         return SimpleNamespace(last_hidden_state=self.states(input_ids))
+    >>> model = CorrelatedRewardModel(Words(), CorrelatedProbitHead(8, rank=2))
+    >>> found = model(torch.tensor([[1, 2], [3, 0], [4, 5]]), torch.tensor([[1, 1], [1, 0], [1, 1]]))
+    >>> found["mean"].shape, found["factor"].shape
+    (torch.Size([3]), torch.Size([3, 2]))
     """
 
     def __init__(self, encoder: nn.Module, head: CorrelatedProbitHead, *, pooling: str = "mean") -> None:
