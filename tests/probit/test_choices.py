@@ -137,6 +137,17 @@ def test_everyone_weighs_the_same_by_default() -> None:
     assert np.array_equal(data.distinct("triple").answer_weights, np.ones(5))
 
 
+def test_rankings_may_be_text() -> None:
+    assert events(ChoiceData.from_rankings(["a>b~c", "b > c > a"])) == [(ORDER, "b", "c", "a"), (BEST, "a", "b", "c")]
+
+
+def test_ratings_of_completions_that_are_missing_are_left_out_and_counted() -> None:
+    rows = [{"completions": list("abcd"), "ratings": [3, None, float("nan"), 1]}]
+    data = ChoiceData.from_completions([*rows, {"completions": list("abc"), "ranking": [0, 1, 2]}])
+    assert events(data) == [("pair", "a", "d"), (ORDER, "a", "b", "c")]
+    assert data.dropped == {"ratings that are NaN": 2}
+
+
 def test_the_limit_per_user_keeps_so_many_triples_and_says_what_it_left_out() -> None:
     table = {"user": ["u"] * 40, "item": list(range(40)), "rating": np.arange(40.0)}
     data = ChoiceData.from_ratings(table, max_triples_per_user=100)
@@ -188,11 +199,34 @@ def test_ties_of_everything_carry_nothing_and_are_counted() -> None:
         (lambda: ChoiceData.from_completions([{"completions": ["a", "b", "c"], "ranking": [0, 1, 3]}]), "holds 3"),
         (
             lambda: ChoiceData.from_completions([{"completions": ["a", "b", "c"], "ratings": [1]}]),
-            "1 ratings and 3 completions",
+            "row 0: has 1 ratings and 3 completions",
         ),
-        (lambda: ChoiceData.from_trl([{"chosen": "a"}]), "no column 'rejected'"),
+        (lambda: ChoiceData.from_trl([{"chosen": "a"}]), "row 0: has no 'rejected'"),
         (lambda: ChoiceData.from_rankings([["a", "b", "c"]], max_triples_per_user=0), "max_triples_per_user is 0"),
         (lambda: ChoiceData.from_rankings([["a", "b", "c"]]).distinct("item"), "weight is 'item'"),
+        (lambda: ChoiceData.from_rankings([["a", "b", "c"]], random_state=-1), "random_state is -1"),
+        (lambda: ChoiceData.from_rankings([["a", "b", "c"]], users=[["u"]]), "a user isn't hashable"),
+        (lambda: ChoiceData.from_completions([{"completions": ["a", "b"], "ratings": [1, "x"]}]), "the rating 'x'"),
+        (lambda: ChoiceData.from_rankings(np.array([[1, 2, np.nan], [1, 2, 3]])), "ranking 0 holds None or NaN"),
+        (
+            lambda: ChoiceData.from_rankings(np.array([["a", "b", "c"], ["a", "b", None]])),
+            "ranking 1 holds None or NaN",
+        ),
+        (lambda: ChoiceData.from_rankings([[1, 2, float("nan")], [1, 2, 3]]), "an item is None or NaN"),
+        (lambda: ChoiceData.from_rankings(np.array([1, 2, 3])), "ranking 0 is"),
+        (lambda: ChoiceData.from_rankings(np.zeros((2, 3, 4))), "rankings is of shape (2, 3, 4)"),
+        (lambda: ChoiceData.from_rankings("abc"), "rankings is text"),
+        (lambda: ChoiceData.from_rankings(["abc", "bca"]), "ranking 0 is the text 'abc'"),
+        (lambda: ChoiceData.from_best([["a", "b", "c"]], ["a", "b"]), "chosen has 2 entries"),
+        (lambda: ChoiceData.from_ratings({"user": [1], "item": [1, 2], "rating": [1, 2]}), "1, 2 and 2 rows"),
+        (lambda: ChoiceData.from_ratings([[1, 2, 3]]), "ratings is a list"),
+        (
+            lambda: ChoiceData.from_ratings({"user": ["u", None, "u"], "item": list("abc"), "rating": [1, 2, 3]}),
+            "column 'user' holds None or NaN",
+        ),
+        (lambda: ChoiceData.from_trl([1]), "row 0 is a int"),
+        (lambda: ChoiceData.from_completions(["a"]), "row 0 is a str"),
+        (lambda: ChoiceData.concat([]), "aren't all ChoiceData"),
         (lambda: parse_answer("a>>b"), "empty item"),
     ],
 )

@@ -164,6 +164,16 @@ def test_the_collator_makes_all_events_of_a_batch() -> None:
     assert batch["weights"].tolist() == [1, 0.25, 0.25, 0.25, 0.25, 1]
 
 
+def test_rows_that_prefer_nothing_make_no_event_and_chats_are_read_as_text() -> None:
+    chat = [{"role": "user", "content": "?"}]
+    tied = {"prompt": chat, "completions": ["x", "y", "z"], "ratings": [1, 1, 1]}
+    batch = CompletionCollator(words)([tied, {"prompt": chat, "completions": ["x", "y", "z"], "ranking": [2, 1, 0]}])
+    assert batch["triples"].tolist() == [[5, 4, 3]]
+    assert batch["weights"].tolist() == [1.0]
+    with pytest.raises(InputError, match="row 1: has no 'completions'"):
+        CompletionCollator(words)([tied, {"prompt": "?"}])
+
+
 class Bag(torch.nn.Module):
     """An encoder without layers."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
 from assay.core.errors import InputError
 from assay.probit import ChoiceData, CorrelatedProbit, ProbitWarning, design, identifiability, sample_size
@@ -16,11 +17,9 @@ from assay.probit.choices import ORDER, Distinct
 from assay.probit.fitting import Settings, fit_covariance, squares_of, start_of
 from assay.probit.geometry import factor, squared_distances
 from assay.probit.information import coordinates, gather, gauge, question_information, rank_needed
-from assay.probit.long_rankings import exact_long_likelihood
+from assay.probit.long_rankings import exact_long_likelihood, refinements
 from assay.probit.moments import exact_table
 from tests.probit.oracles import agrees, people, random_model
-
-PARTIES = Path(__file__).with_name("japanese_parties.toc")
 
 
 def exact_events(mu: np.ndarray, covariance: np.ndarray) -> tuple[Distinct, float]:
@@ -163,7 +162,7 @@ def test_sandwich_errors_are_those_of_a_bootstrap_over_people_with_many_answers(
     utilities = people(truth.mu_, truth.covariance_, 800, seed=0)
     data = ChoiceData.from_rankings(np.argsort(-utilities, axis=1))
     fit = CorrelatedProbit("full", n_init=1).fit(data)
-    boot = fit.bootstrap(data, draws=150, random_state=1)
+    boot = fit.bootstrap(data, draws=100, random_state=1)
     assert fit.stderr_.mu == pytest.approx(boot.mu, rel=0.35)
     assert np.diag(fit.stderr_.covariance) == pytest.approx(np.diag(boot.covariance), rel=0.35)
 
@@ -272,29 +271,25 @@ def test_an_independent_model_and_plackett_luce_order_items_alike_on_gumbel_data
         assert ours.prob([i, j]) == pytest.approx(1 / (1 + np.exp(theirs[j] - theirs[i])), abs=0.02)
 
 
-def test_japanese_parties_agree_with_the_posterior_of_mnp() -> None:
-    """R's MNP 3.1-3, base JCP, trace 3: means and covariances within a posterior standard deviation or so of ours."""
-    data = ChoiceData.from_preflib(PARTIES)
-    strict = data.kinds == ORDER
-    assert (data.n_users, int(strict.sum())) == (418, 872)
-    only = ChoiceData(
-        data.items,
-        data.users,
-        data.triples[strict],
-        data.kinds[strict],
-        data.triple_users[strict],
-        data.pairs,
-        data.pair_users,
-    )
-    model = CorrelatedProbit("full", weight="triple").fit(only)
-    order = [model.position(name) for name in ("LDP", "NFP", "SKG")]
-    base = model.position("JCP")
-    contrast = np.eye(4)[order] - np.eye(4)[base]
-    covariance = contrast @ model.covariance_ @ contrast.T
-    scale = 3 / np.trace(covariance)
-    mnp = np.array([[0.984, 1.032, 0.704], [1.032, 1.342, 0.742], [0.704, 0.742, 0.674]])
-    assert np.abs(scale * covariance - mnp).max() < 0.06
-    assert np.sqrt(scale) * contrast @ model.mu_ == pytest.approx([1.352, 1.259, 0.936], abs=0.01)
+def test_weak_orders_of_a_preflib_file_give_the_model_of_those_who_gave_them(tmp_path: Path) -> None:
+    """Four parties, as R's MNP finds them for Japan in 1995; some voters are asked for the best or the worst only."""
+    contrast = np.array([[0.984, 1.032, 0.704, 0], [1.032, 1.342, 0.742, 0], [0.704, 0.742, 0.674, 0], [0, 0, 0, 0]])
+    truth = CorrelatedProbit.from_parameters([1.228, 1.108, 0.835, 0.0], contrast, items=["LDP", "NFP", "SKG", "JCP"])
+    rng = np.random.default_rng(0)
+    orders = 1 + np.argsort(-truth.draw(6000, rng=rng), axis=1)
+    shapes = ("{},{},{},{}", "{},{{{},{},{}}}", "{{{},{},{}}},{}", "{},{},{{{},{}}}")
+    lines = [f"# ALTERNATIVE NAME {1 + place}: {name}" for place, name in enumerate(truth.items_)]
+    lines += [f"1: {shapes[rng.integers(4)].format(*order)}" for order in orders.tolist()]
+    (tmp_path / "parties.toc").write_text("\n".join(lines))
+    data = ChoiceData.from_preflib(tmp_path / "parties.toc")
+    assert data.n_users == 6000
+    assert data.items == truth.items_
+    assert np.bincount(data.kinds).min() > 3000
+    model = CorrelatedProbit("full", n_init=1).fit(data)
+    assert model.stderr_ is not None
+    assert np.abs((model.mu_ - truth.mu_) / model.stderr_.mu).max() < 3.5
+    assert np.abs((model.covariance_ - truth.covariance_) / model.stderr_.covariance).max() < 3.5
+    assert np.abs(model.covariance_ - truth.covariance_).max() < 0.1
 
 
 def test_exact_and_composite_likelihood_of_long_rankings_agree_on_large_samples() -> None:
@@ -335,6 +330,67 @@ def test_the_exact_likelihood_is_that_of_orthants_and_its_gradient_that_of_diffe
         )
 
 
+TIED = {
+    "two pairs": [["a", "b"], ["c", "d"]],
+    "a pair within": ["a", ["b", "c"], "d"],
+    "a pair within pairs": [["a", "b"], ["c", "d"], "e"],
+    "best of four": ["a", ["b", "c", "d"]],
+    "strict": ["d", "a", "c", "b"],
+}
+
+
+@pytest.mark.parametrize("answer", TIED.values(), ids=TIED)
+def test_the_exact_likelihood_of_ties_is_smooth_and_that_of_drawn_people(answer: list) -> None:
+    mu, covariance = random_model(5, seed=2)
+    data = ChoiceData.from_rankings([answer], items="abcde")
+    function, _ = exact_long_likelihood(data, psi=FLOOR, points=4096)
+    a = factor(covariance)
+    value, d_mu, d_a = function(mu, a)
+    levels = {item: -place for place, group in enumerate(answer) for item in group}
+    drawn = people(mu, covariance, 400_000, seed=3)
+    above = [(i, j) for i in levels for j in levels if levels[i] > levels[j]]
+    held = np.all([drawn[:, "abcde".index(i)] > drawn[:, "abcde".index(j)] for i, j in above], axis=0)
+    assert np.exp(value) == pytest.approx(held.mean(), abs=4 * np.sqrt(held.mean() / len(drawn)) + 1e-3)
+    step = 1e-5
+    for place in range(5):
+        moved = step * np.eye(5)[place]
+        assert (function(mu + moved, a)[0] - function(mu - moved, a)[0]) / (2 * step) == pytest.approx(
+            d_mu[place], abs=1e-5
+        )
+        wide = np.zeros_like(a)
+        wide[place, 0] = step
+        assert (function(mu, a + wide)[0] - function(mu, a - wide)[0]) / (2 * step) == pytest.approx(
+            d_a[place, 0], abs=1e-5
+        )
+
+
+def test_ties_are_taken_apart_only_where_they_must_be() -> None:
+    assert refinements(((0,), (1, 2, 3))) == [((0,), (1, 2, 3))]
+    assert refinements(((0, 1), (2,), (3, 4))) == [((0, 1), (2,), (3, 4))]
+    assert refinements(((0, 1), (2, 3, 4))) == [((0,), (1,), (2, 3, 4)), ((1,), (0,), (2, 3, 4))]
+    assert refinements(((0,), (1, 2), (3,))) == [((0,), (1,), (2,), (3,)), ((0,), (2,), (1,), (3,))]
+    with pytest.raises(InputError, match="ties so many items that 40320 orders"):
+        refinements((tuple(range(8)), tuple(range(8, 20))))
+
+
+def test_exact_fits_of_weak_orders_end_at_the_same_optimum_from_every_start() -> None:
+    truth = CorrelatedProbit.from_parameters(*random_model(4, seed=8), items="abcd")
+    levels = np.round(people(truth.mu_, truth.covariance_, 300, seed=4))
+    answers = [
+        [["abcd"[item] for item in range(4) if row[item] == level] for level in sorted(set(row), reverse=True)]
+        for row in levels.tolist()
+    ]
+    data = ChoiceData.from_rankings(answers, items="abcd")
+    model = CorrelatedProbit("full", exact=True, n_init=3, stderr="none").fit(data)
+    assert model.init_spread_ < 1e-5
+
+
+def test_exact_fits_without_whole_answers_say_so() -> None:
+    table = {"user": [1] * 4 + [2] * 4, "item": list("abcd") * 2, "rating": [4, 3, 2, 1, 1, 2, 3, 4]}
+    with pytest.warns(ProbitWarning, match="exact changes nothing"):
+        CorrelatedProbit("full", exact=True, n_init=1, stderr="none", ridge=0.1).fit(ChoiceData.from_ratings(table))
+
+
 def test_balanced_designs_show_pairs_equally_and_optimal_ones_inform_more() -> None:
     plan = design(6, 20)
     off = ~np.eye(6, dtype=bool)
@@ -355,6 +411,27 @@ def test_balanced_designs_show_pairs_equally_and_optimal_ones_inform_more() -> N
     best = design(5, 40, model=model)
     assert best.log_det == pytest.approx(log_det(best.triples), abs=1e-8)
     assert best.log_det > log_det(design(5, 40).triples)
+
+
+def test_designs_of_many_items_are_balanced_and_quick() -> None:
+    plan = design(80, 3000, random_state=1)
+    shown = plan.pair_information[~np.eye(80, dtype=bool)]
+    assert (shown.min(), shown.max(), plan.rank) == (2, 4, -1)
+    assert plan.triples == design(80, 3000, random_state=1).triples
+
+
+def test_orders_are_the_same_by_every_method_within_their_errors() -> None:
+    model = CorrelatedProbit.from_parameters(*random_model(5, seed=12), items="abcde")
+    exact = model.prob("a>b>c", given="d>e")
+    assert model.prob("a>b>c", given="d>e", method="gibbs") == pytest.approx(exact, abs=0.03)
+    assert model.prob("a>b>c", given="d>e", method="laplace") == pytest.approx(exact, abs=0.1)
+    assert model.prob("a>b>c", method="laplace") == pytest.approx(model.prob("a>b>c"), abs=1e-9)
+
+
+def test_a_fit_tells_how_far_it_is() -> None:
+    lines: list[str] = []
+    CorrelatedProbit("full", n_init=1).fit(fitted().simulate(200), told=lines.append)
+    assert lines[0].startswith("2 directions, evaluation 1: log-likelihood -")
 
 
 def test_the_sample_size_gives_intervals_of_the_wanted_width() -> None:
@@ -430,10 +507,31 @@ def fitted() -> CorrelatedProbit:
         (lambda: fitted().predict_pair("a", "a"), "both items are 'a'"),
         (lambda: fitted().posterior("a>b", method="magic"), "method is 'magic'"),
         (lambda: fitted().slate(4), "k is 4"),
+        (lambda: fitted().slate(1.5), "k is 1.5"),
+        (lambda: fitted().prob("a"), "prefers nothing"),
+        (lambda: fitted().prob(["a"]), "prefers nothing"),
+        (lambda: fitted().prob("a>b", given="c"), "the answer 'c' prefers nothing"),
+        (lambda: fitted().prob("a>b", method="magic"), "method is 'magic'"),
+        (lambda: fitted().simulate(10, random_state=-1), "random_state is -1"),
+        (lambda: fitted().simulate(2.5), "people is 2.5"),
+        (lambda: fitted().bootstrap(fitted().simulate(9), draws=1), "draws is 1"),
+        (lambda: CorrelatedProbit(random_state=-1).fit(fitted().simulate(9)), "random_state is -1"),
+        (lambda: CorrelatedProbit(n_init=2.0).fit(fitted().simulate(9)), "n_init is 2.0"),
+        (lambda: CorrelatedProbit(exact=True, estimator="moments").fit(fitted().simulate(9)), "exact is true"),
+        (lambda: CorrelatedProbit(optimizer="sgd").fit(fitted().simulate(9)), "optimizer is 'sgd'"),
+        (lambda: design(5, 5, random_state=-1), "random_state is -1"),
+        (lambda: sample_size(fitted(), float("inf")), "eps is inf"),
         (lambda: fitted().simulate(10, size=4), "size is 4"),
         (lambda: fitted().transfer(["d"], [[1.0]]), "without features"),
         (lambda: fitted().correlation(kind="raw"), "kind is 'raw'"),
         (lambda: fitted().score(ChoiceData.from_rankings([["a", "b", "x"]])), "unknown items: x"),
+        (lambda: fitted().prob("a>b", given=3), "given is 3"),
+        (lambda: fitted().prob("a>b", given={"a": 1}), "given is {'a': 1}"),
+        (lambda: fitted().score([1]), "data is a list"),
+        (lambda: identifiability([1]), "data is a list"),
+        (lambda: CorrelatedProbit(ridge="x").fit(fitted().simulate(9)), "ridge is 'x'"),
+        (lambda: CorrelatedProbit(1, features=[["a"], ["b"], ["c"]]).fit(fitted().simulate(99)), "else than numbers"),
+        (lambda: sample_size(fitted(), 0.1, triples=[("a", "b")]), "three different items"),
         (lambda: design(2, 5), "n is 2"),
         (lambda: design(5, 0), "budget is 0"),
         (lambda: design(5, 5, model=fitted()), "the model has 3 items"),
@@ -460,6 +558,13 @@ def test_bad_input_is_refused_in_one_line(act, said: str) -> None:
             act()
     assert said in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_model_that_is_not_fitted_says_so() -> None:
+    for act in (lambda model: model.prob("a>b"), lambda model: model.covariance_, lambda model: model.slate(1)):
+        with pytest.raises(NotFittedError, match="before fit"):
+            act(CorrelatedProbit())
+    assert not hasattr(CorrelatedProbit(), "mu_")
 
 
 def test_an_item_that_always_wins_gets_a_finite_mean_and_a_warning() -> None:

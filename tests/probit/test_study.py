@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from assay.core.card import find_card
-from assay.core.errors import InputError
+from assay.core.errors import InputError, MissingPackageError
 from assay.core.rooms import CHECKS
 from assay.core.study import Trial
 from assay.probit import ChoiceData, CorrelatedProbit, datasets
@@ -139,6 +139,25 @@ def test_data_that_are_not_here_are_named(monkeypatch: pytest.MonkeyPatch, tmp_p
     datasets.parties.cache_clear()
     with pytest.raises(InputError, match="r-cran-mnp"):
         datasets.parties()
+
+
+def test_japanese_parties_agree_with_the_posterior_of_mnp_where_r_is() -> None:
+    parties = trial_of("parties", "best-of-three", seed=0)
+    case = next(case for case in STUDY.scales["laptop"].cases if case.name == "parties")
+    assert case.lacks is not None
+    missing = case.lacks()
+    if missing:
+        assert missing in ("R package MNP", "rdata") or "r-cran-mnp" in missing
+        with pytest.raises((InputError, MissingPackageError)):
+            run_trial(parties)
+        return
+    found = run_trial(parties)
+    assert found["triples"] == 872
+    assert found["covariance_gap"] < 0.1
+    assert found["mean_gap"] < 0.2  # ties are left out here
+    whole = run_trial(trial_of("parties", "whole-orders", seed=0))
+    assert whole["deviations"] < 1
+    assert whole["mean_gap"] < 0.05
 
 
 def test_statements_of_the_big_five_have_five_of_each_factor() -> None:

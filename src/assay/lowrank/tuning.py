@@ -65,23 +65,27 @@ def tune(file: Path, *, workers: int = 2) -> Table:
 
 def best_rates(table: Table) -> dict[str, float]:
     """The rate of each arm with the lowest mean loss on all seeds, among those that were run on all."""
-    return {arm: _best({rate: losses for rate, losses in row.items() if len(losses) > 1}) for arm, row in table.items()}
+    return {arm: _best(row) for arm, row in table.items()}
 
 
 def _best(row: dict[str, list[float]]) -> float:
-    return float(min(row, key=lambda rate: sum(row[rate]) / len(row[rate])))
+    """By all seeds where some rates were run on all, else by the first ones."""
+    most = max(len(losses) for losses in row.values())
+    whole = {rate: losses for rate, losses in row.items() if len(losses) == most}
+    return float(min(whole, key=lambda rate: sum(whole[rate])))
 
 
 def _missing(arm: str, row: dict[str, list[float]]) -> list[tuple[float, int]]:
     """The rates that an arm still lacks, each with its stage.
 
-    First the grid, then what lies beyond a best rate at its edge, then the best rate and its neighbours once more.
+    First the grid, then what lies beyond a best rate at its edge, then the best rate and its neighbours on all seeds,
+    until the best of these has two such neighbours.
     """
     if not row:
         middle = MIDDLE.get(arm, 0.02)
         return [(middle * FACTOR**power, 0) for power in range(-WIDTH, WIDTH + 1)]
     rates = sorted(float(rate) for rate in row)
-    place = rates.index(_best({rate: losses[:1] for rate, losses in row.items()}))
+    place = rates.index(_best(row))
     if place == 0:
         return [(rates[0] / FACTOR, 0)]
     if place == len(rates) - 1:

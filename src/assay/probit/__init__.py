@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from assay.probit.head import BestOfThreeTrainer as BestOfThreeTrainer
     from assay.probit.head import CompletionCollator as CompletionCollator
     from assay.probit.head import CorrelatedProbitHead as CorrelatedProbitHead
+    from assay.probit.head import CorrelatedRewardModel as CorrelatedRewardModel
     from assay.probit.head import best_of_three_loss as best_of_three_loss
     from assay.probit.head import choice_loss as choice_loss
     from assay.probit.head import pairwise_loss as pairwise_loss
@@ -39,6 +40,7 @@ __all__ = [
     "CompletionCollator",
     "CorrelatedProbit",
     "CorrelatedProbitHead",
+    "CorrelatedRewardModel",
     "Design",
     "Identifiability",
     "PairWitness",
@@ -65,6 +67,7 @@ _MODULE_OF = {
     "CompletionCollator": "head",
     "CorrelatedProbit": "model",
     "CorrelatedProbitHead": "head",
+    "CorrelatedRewardModel": "head",
     "Design": "information",
     "Identifiability": "identification",
     "PairWitness": "identification",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -97,33 +97,35 @@ def predict_by_model(mu: Floats, covariance: Floats, queries: Sequence[Query], *
     """P(a over b | context) of a correlated model, all queries of one size simulated together."""
     import torch
 
-    from assay.probit.long_rankings import _log_orthant
+    from assay.probit.long_rankings import _log_orthant, log_sums, refinements
 
     mu_N, a_NR = torch.from_numpy(mu), torch.from_numpy(factor(covariance))
-    by_size: dict[int, list[int]] = defaultdict(list)
-    pairs: list[NDArray[np.int64]] = []
+    # Contexts whose ties make steps are taken in several orders, whose probabilities add up.
+    by_size: dict[int, list[tuple[NDArray[np.int64], int]]] = defaultdict(list)
     different = {query: place for place, query in enumerate(dict.fromkeys(queries))}
     listed = list(different)
     for place, query in enumerate(listed):
-        known = constraints_of([[list(group) for group in query.context]], lambda item: item)  # type: ignore[arg-type, return-value]
-        pairs.append(known)
-        by_size[len(known)].append(place)
-    answers = np.empty(len(listed))
-    for size, places in by_size.items():
+        for refined in refinements(query.context):
+            known = constraints_of([[list(group) for group in refined]], lambda item: item)  # type: ignore[arg-type, return-value]
+            by_size[len(known)].append((known, place))
+    parts: dict[bool, list[Any]] = {False: [], True: []}
+    owners: list[Any] = []
+    for size, contexts in by_size.items():
         uniform = (
             torch.quasirandom.SobolEngine(max(size, 1), scramble=True, seed=0)
             .draw(points, dtype=torch.float64)
             .clamp(1e-12, 1 - 1e-12)
         )
-        logs = []
-        for swap in (False, True):
+        owners.append(torch.tensor([place for _, place in contexts]))
+        for swap, found in parts.items():
             asked = [
-                [(query.b, query.a) if swap else (query.a, query.b)] for query in (listed[place] for place in places)
+                [(query.b, query.a) if swap else (query.a, query.b)]
+                for query in (listed[place] for _, place in contexts)
             ]
-            both = np.concatenate([np.stack([pairs[place] for place in places]), np.array(asked)], axis=1)
-            logs.append(_log_orthant(mu_N, a_NR, torch.from_numpy(both), uniform, FLOOR))
-        answers[places] = torch.sigmoid(logs[0] - logs[1]).numpy()
-    return answers[[different[query] for query in queries]]
+            both = np.concatenate([np.stack([known for known, _ in contexts]), np.array(asked)], axis=1)
+            found.append(_log_orthant(mu_N, a_NR, torch.from_numpy(both), uniform, FLOOR))
+    won, lost = (log_sums(torch.cat(found), torch.cat(owners), len(listed)) for found in parts.values())
+    return np.asarray(torch.sigmoid(won - lost).numpy()[[different[query] for query in queries]])
 
 
 def matrix_completion(

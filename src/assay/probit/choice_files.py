@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,7 +17,17 @@ import numpy as np
 
 from assay.core.errors import InputError
 from assay.core.files import STREAM, existing_file, read_lines
-from assay.probit.choices import BEST, KIND_NAMES, ORDER, ChoiceData, parse_answer, shown
+from assay.probit.choices import (
+    BEST,
+    KIND_NAMES,
+    ORDER,
+    ChoiceData,
+    completion_rankings,
+    parse_answer,
+    preferred_pairs,
+    shown,
+    users_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -24,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "choice_text", "read_choices", "read_preflib"]
 
 FORMATS = ("csv", "tsv", "parquet", "txt", "jsonl", "order", "soc", "soi", "toc", "toi")
+TABLES = ("csv", "tsv", "parquet")
 Values = Literal["auto", "rating", "rank"]
 
 _USER_NAMES = ("user", "user_id", "userid", "respondent", "person", "id")
@@ -93,10 +105,13 @@ def read_choices(
         raise InputError(f"unknown format {kind!r}", file=name, expected=f"one of {', '.join(FORMATS)}")
     if values not in ("auto", "rating", "rank"):
         raise InputError(f"values is {values!r}", expected="'auto', 'rating' or 'rank'")
+    of_tables = {"user": user, "item": item, "value": value, "values": None if values == "auto" else values}
+    for option, given in of_tables.items():
+        if given is not None and kind not in TABLES:
+            raise InputError(f"{option} is {given!r}, and {kind} is no table", expected="a table, or not that option")
     options: dict[str, Any] = {"max_triples_per_user": max_triples_per_user, "random_state": random_state}
-    if kind in ("csv", "tsv", "parquet"):
-        header, rows = _table(name, kind)
-        return _of_table(name, header, rows, values, (user, item, value), options)
+    if kind in TABLES:
+        return _of_table(_table(name, kind), values, (user, item, value), options)
     if kind == "jsonl":
         return _of_json(name, options)
     if kind == "order":
@@ -163,7 +178,7 @@ def read_preflib(path: str | PathLike[str], **options: Any) -> ChoiceData:
                 seen_names.add(called)
             continue
         head, separator, order = text.partition(":")
-        if not separator or not head.strip().isdigit():
+        if not separator or not head.strip().isdecimal():
             raise InputError(f"{_cut(text)!r} is no order", file=file, row=row, expected="a line such as 12: 3,1,{2,4}")
         rankings += [(row, _preflib_order(order, names, file, row))] * int(head)
     if not rankings:
@@ -173,13 +188,15 @@ def read_preflib(path: str | PathLike[str], **options: Any) -> ChoiceData:
 
 def _preflib_order(text: str, names: Mapping[int, str], file: str, row: int) -> list[Any]:
     order: list[Any] = []
+    if any(brace in _GROUP.sub("", text) for brace in "{}"):
+        raise InputError(f"{_cut(text)!r} has a brace without its other", file=file, row=row, expected="ties as {2,4}")
     for tied, single in _GROUP.findall(text):
         group = []
         for number in (tied if tied else single).split(","):
             number = number.strip()
             if not number:
                 continue
-            if not number.isdigit():
+            if not number.isdecimal():
                 raise InputError(f"{number!r} is no alternative", file=file, row=row, expected="its number")
             if names and int(number) not in names:
                 raise InputError(f"alternative {number} has no name", file=file, row=row, expected=f"1 to {len(names)}")
@@ -204,7 +221,7 @@ def _of_orders(file: str, options: Mapping[str, Any]) -> ChoiceData:
     """Sushi orders: a first line "items 1", then lines "0 m item item ..." from best to worst."""
     lines = read_lines(file)
     head = lines[0].split() if lines else []
-    if len(head) != 2 or not all(word.isdigit() for word in head):
+    if len(head) != 2 or not all(word.isdecimal() for word in head):
         raise InputError(
             "the first line isn't the number of items and 1", file=file, row=1, expected="a line such as 10 1"
         )
@@ -213,7 +230,7 @@ def _of_orders(file: str, options: Mapping[str, Any]) -> ChoiceData:
         words = line.split()
         if not words:
             continue
-        if not all(word.isdigit() for word in words) or len(words) != 2 + int(words[1]):
+        if not all(word.isdecimal() for word in words) or len(words) != 2 + int(words[1]):
             raise InputError(
                 f"{_cut(line)!r} is no order", file=file, row=row, expected="0, the number of items, and the items"
             )
@@ -227,7 +244,7 @@ def _of_orders(file: str, options: Mapping[str, Any]) -> ChoiceData:
 
 
 def _of_json(file: str, options: Mapping[str, Any]) -> ChoiceData:
-    rows = []
+    rows, lines = [], []
     for row, line in enumerate(read_lines(file), start=1):
         if not line.strip():
             continue
@@ -235,31 +252,48 @@ def _of_json(file: str, options: Mapping[str, Any]) -> ChoiceData:
             entry = json.loads(line)
         except json.JSONDecodeError as error:
             raise InputError(f"not JSON: {error.msg}", file=file, row=row, expected="one JSON object a line") from error
+        except RecursionError as error:
+            raise InputError("is nested too deeply", file=file, row=row, expected="one JSON object a line") from error
         if not isinstance(entry, dict):
             raise InputError(f"holds a {type(entry).__name__}", file=file, row=row, expected="a JSON object")
         rows.append(entry)
+        lines.append(row)
     if not rows:
         raise InputError("holds no row", file=file, expected="at least one JSON object")
+    with _in_file(file):
+        rankings, missing = (
+            (preferred_pairs(rows, lines=lines), 0) if "chosen" in rows[0] else completion_rankings(rows, lines=lines)
+        )
+        users = users_of(rows, lines=lines)
+    data = _of_rankings(file, list(zip(lines, rankings, strict=True)), options, users=users)
+    return data.noting_dropped("ratings that are NaN", missing)
+
+
+@contextmanager
+def _in_file(file: str) -> Iterator[None]:
+    """Say of an error of the library in which file it is."""
     try:
-        if "chosen" in rows[0]:
-            return ChoiceData.from_trl(rows)
-        return ChoiceData.from_completions(rows, **options)
+        yield
     except InputError as error:
-        raise InputError(error.message, file=file, expected=error.expected) from error
+        raise InputError(
+            error.message, file=file, row=error.row, column=error.column, expected=error.expected
+        ) from error
 
 
 def _of_rankings(
-    file: str, rankings: Sequence[tuple[int, Any]], options: Mapping[str, Any], items: list[str] | None = None
+    file: str,
+    rankings: Sequence[tuple[int, Any]],
+    options: Mapping[str, Any],
+    items: list[str] | None = None,
+    users: list[Hashable] | None = None,
 ) -> ChoiceData:
     for row, ranking in rankings:
         flat = [item for group in ranking for item in (group if isinstance(group, list) else [group])]
         if len(set(flat)) < len(flat):
             twice = next(item for place, item in enumerate(flat) if item in flat[:place])
             raise InputError(f"the ranking holds {twice!r} twice", file=file, row=row, expected="each item once")
-    try:
-        return ChoiceData.from_rankings([ranking for _, ranking in rankings], items=items, **options)
-    except InputError as error:
-        raise InputError(error.message, file=file, expected=error.expected) from error
+    with _in_file(file):
+        return ChoiceData.from_rankings([ranking for _, ranking in rankings], items=items, users=users, **options)
 
 
 def _format_of(name: str) -> str:
@@ -280,8 +314,33 @@ def _format_of(name: str) -> str:
     return ending
 
 
-def _table(file: str, kind: str) -> tuple[list[str], list[list[str]]]:
-    """A table as text, whatever it was."""
+@dataclass(frozen=True)
+class _Table:
+    """A table as text, whatever it was.
+
+    Attributes
+    ----------
+    file : str
+        Its name.
+    header : list of str
+        Names of the columns.
+    rows : list of list of str
+        The cells below.
+    numbers : list of int
+        Which row of the file each is: a line of text, or a row of a Parquet table counted from 1.
+    """
+
+    file: str
+    header: list[str]
+    rows: list[list[str]]
+    numbers: list[int]
+
+    def filled(self) -> Iterator[tuple[int, list[str]]]:
+        """The rows that hold something, with their numbers."""
+        return ((number, row) for number, row in zip(self.numbers, self.rows, strict=True) if row)
+
+
+def _table(file: str, kind: str) -> _Table:
     if kind == "parquet":
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -289,36 +348,44 @@ def _table(file: str, kind: str) -> tuple[list[str], list[list[str]]]:
         try:
             table = pq.read_table(existing_file(file))
         except (pa.ArrowException, OSError) as error:
-            line = (str(error).splitlines() or [""])[0]
-            raise InputError(f"damaged: {line}", file=file, expected="a Parquet file") from error
+            reason = (str(error).splitlines() or [""])[0]
+            raise InputError(f"damaged: {reason}", file=file, expected="a Parquet file") from error
         columns = [["" if cell is None else str(cell) for cell in column.to_pylist()] for column in table.columns]
-        return list(table.column_names), [list(row) for row in zip(*columns, strict=True)]
-    lines = read_lines(file)
-    rows = list(csv.reader(io.StringIO("\n".join(lines)), delimiter="," if kind == "csv" else "\t"))
+        rows = [list(row) for row in zip(*columns, strict=True)]
+        return _Table(file, list(table.column_names), rows, list(range(1, len(rows) + 1)))
+    reader = csv.reader([text + "\n" for text in read_lines(file)], delimiter="," if kind == "csv" else "\t")
+    rows, numbers, line = [], [], 1
+    try:
+        for row in reader:
+            # A quoted cell may hold line ends: a row is where it starts.
+            rows.append(row)
+            numbers.append(line)
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(f"damaged: {error}", file=file, row=line, expected="rows of cells") from error
     if not rows or not rows[0]:
         raise InputError("holds no header", file=file, row=1, expected="names of columns in the first line")
-    for number, row in enumerate(rows[1:], start=2):
+    for number, row in zip(numbers, rows, strict=True):
         if row and len(row) != len(rows[0]):
             raise InputError(
                 f"has {len(row)} columns", file=file, row=number, expected=f"{len(rows[0])} as in the header"
             )
-    return [name.strip() for name in rows[0]], rows[1:]
+    return _Table(file, [name.strip() for name in rows[0]], rows[1:], numbers[1:])
 
 
 def _of_table(
-    file: str,
-    header: list[str],
-    rows: list[list[str]],
+    table: _Table,
     values: Values,
     columns: tuple[str | None, str | None, str | None],
     options: Mapping[str, Any],
 ) -> ChoiceData:
+    file, header = table.file, table.header
     if len(set(header)) < len(header):
         twice = next(name for place, name in enumerate(header) if name in header[:place])
         raise InputError(f"the header names {twice!r} twice", file=file, row=1, expected="each column once")
     found = _long_columns(file, header, columns)
     if found is None:
-        return _of_wide(file, header, rows, values, options)
+        return _of_wide(table, values, options)
     user, item, value, is_rank = found
     if values != "auto":
         is_rank = values == "rank"
@@ -327,9 +394,7 @@ def _of_table(
     numbers: list[float] = []
     at: dict[tuple[str, str], float] = {}
     missing = repeated = 0
-    for row_number, row in enumerate(rows, start=2):
-        if not row:
-            continue
+    for row_number, row in table.filled():
         number = _number(row[value], file, row_number, header[value])
         if number is None:
             missing += 1
@@ -382,9 +447,8 @@ def _long_columns(
     return user, item, value, is_rank
 
 
-def _of_wide(
-    file: str, header: list[str], rows: list[list[str]], values: Values, options: Mapping[str, Any]
-) -> ChoiceData:
+def _of_wide(table: _Table, values: Values, options: Mapping[str, Any]) -> ChoiceData:
+    file, header = table.file, table.header
     named = header[0].lower() in _USER_NAMES or header[0] == ""
     start = 1 if named else 0
     if len(header) - start < LEAST_ITEMS:
@@ -399,9 +463,7 @@ def _of_wide(
     numbers: list[float] = []
     missing = 0
     seen: set[str] = set()
-    for row_number, row in enumerate(rows, start=2):
-        if not row:
-            continue
+    for row_number, row in table.filled():
         who = row[0] if named else str(row_number)
         if who in seen:
             raise InputError(f"user {who} has a row above", file=file, row=row_number, expected="one row a user")
@@ -433,20 +495,11 @@ def _rated(
         "item": np.array(things, dtype=object).astype(str),
         "rating": np.array(numbers, dtype=np.float64),
     }
-    try:
+    with _in_file(file):
         data = ChoiceData.from_ratings(table, **options)
-    except InputError as error:
-        raise InputError(error.message, file=file, expected=error.expected) from error
-    for reason, count in (("values that are missing or NaN", missing), ("rows that repeat another", repeated)):
-        if count:
-            dict_of(data)[reason] = count
-    return data
-
-
-def dict_of(data: ChoiceData) -> dict[str, int]:
-    """The counts of what was dropped, to add to."""
-    assert isinstance(data.dropped, dict)
-    return data.dropped
+    return data.noting_dropped("values that are missing or NaN", missing).noting_dropped(
+        "rows that repeat another", repeated
+    )
 
 
 def _number(text: str, file: str, row: int, column: str) -> float | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from assay.core.errors import InputError
+from assay.probit._arguments import require_seed, require_whole
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -33,6 +34,8 @@ __all__ = ["BEST", "KIND_NAMES", "ORDER", "WORST", "ChoiceData", "Distinct", "pa
 
 ORDER, BEST, WORST = 0, 1, 2
 KIND_NAMES = ("order", "best", "worst")
+
+NOTHING_ABSENT = "names or numbers; leave out what isn't ranked"
 
 BLOCK = 1_000_000
 """Events that are made at a time."""
@@ -180,7 +183,8 @@ class ChoiceData:
         Parameters
         ----------
         rankings : iterable of sequences, or array of shape (n, m)
-            Each the items from best to worst. A list or set inside is a tie: ``["a", ["b", "c"]]`` is a best of three.
+            Each the items from best to worst. A list or set inside is a tie: ``["a", ["b", "c"]]`` is a best of three,
+            and so is the text ``"a>b~c"``.
         users : sequence, optional
             Who gave each ranking; every ranking is another person's when left out.
         items : sequence, optional
@@ -206,9 +210,13 @@ class ChoiceData:
         >>> data.kinds.tolist()  # a best, c worst
         [1, 2]
         """
+        users = None if users is None else list(users)
         if isinstance(rankings, np.ndarray) and rankings.ndim == 2:
             return cls._from_ranking_array(rankings, users, items, max_triples_per_user, random_state)
-        grouped = [tuple(_group(one) for one in ranking) for ranking in rankings]
+        if isinstance(rankings, str) or (isinstance(rankings, np.ndarray) and rankings.ndim != 1):
+            what = "text" if isinstance(rankings, str) else f"of shape {rankings.shape}"
+            raise InputError(f"rankings is {what}", expected="a list of rankings, or an array of shape (n, m)")
+        grouped = [_groups_of(ranking, row) for row, ranking in enumerate(rankings)]
         names, positions = _items(items, (item for ranking in grouped for group in ranking for item in group))
         builder = _Builder(names, users, len(grouped), max_triples_per_user, random_state)
         for row, ranking in enumerate(grouped):
@@ -230,7 +238,19 @@ class ChoiceData:
         seed: int,
     ) -> ChoiceData:
         """Rankings of equal length without ties, by whole columns."""
-        values, codes = np.unique(rankings, return_inverse=True)
+        absent = (
+            np.array([[_is_absent(item) for item in row] for row in rankings.tolist()], dtype=bool)
+            if (rankings.dtype.kind in "fOc")
+            else np.zeros((0, 0), dtype=bool)
+        )
+        if absent.any():
+            raise InputError(f"ranking {int(absent.any(axis=1).argmax())} holds None or NaN", expected=NOTHING_ABSENT)
+        try:
+            values, codes = np.unique(rankings, return_inverse=True)
+        except TypeError:
+            return cls.from_rankings(
+                rankings.tolist(), users=users, items=items, max_triples_per_user=limit, random_state=seed
+            )
         codes = codes.reshape(rankings.shape)
         names, positions = _items(items, values.tolist())
         if items is not None:
@@ -293,7 +313,10 @@ class ChoiceData:
         [[1, 0, 2]]
         """
         rankings = []
-        for row, (shown_items, best) in enumerate(zip(sets, chosen, strict=True)):
+        listed_sets, listed_chosen = list(sets), list(chosen)
+        if len(listed_sets) != len(listed_chosen):
+            raise InputError(f"chosen has {len(listed_chosen)} entries", expected=f"{len(listed_sets)}, one a set")
+        for row, (shown_items, best) in enumerate(zip(listed_sets, listed_chosen, strict=True)):
             rest = list(shown_items)
             if best not in rest:
                 raise InputError(f"choice {row}: {best!r} wasn't shown", expected=f"one of {shown(rest)}")
@@ -381,6 +404,12 @@ class ChoiceData:
         [1]
         """
         people, things, values = (_column(ratings, name) for name in (user, item, rating))
+        if not len(people) == len(things) == len(values):
+            raise InputError(
+                f"the columns have {len(people)}, {len(things)} and {len(values)} rows", expected="as many in each"
+            )
+        if any(_is_absent(who) for who in people.tolist()):
+            raise InputError(f"column {user!r} holds None or NaN", expected="a user in every row")
         try:
             values = values.astype(np.float64)
         except (TypeError, ValueError):
@@ -471,14 +500,7 @@ class ChoiceData:
         True
         """
         rows = list(dataset)
-        for number, row in enumerate(rows):
-            for name in (chosen, rejected):
-                if name not in row:
-                    raise InputError(
-                        f"row {number} has no column {name!r}", expected=f"the columns {chosen} and {rejected}"
-                    )
-        pairs = [(_text(row[chosen]), _text(row[rejected])) for row in rows]
-        return cls.from_pairs(pairs, users=_users_of(rows))
+        return cls.from_pairs(preferred_pairs(rows, chosen=chosen, rejected=rejected), users=users_of(rows))
 
     @classmethod
     def from_completions(
@@ -504,7 +526,8 @@ class ChoiceData:
         Raises
         ------
         InputError
-            A row has neither a ranking nor ratings, or they don't fit its completions.
+            A row has neither a ranking nor ratings, or they don't fit its completions. Ratings that are NaN or None are
+            left out, and counted in `dropped`.
 
         Examples
         --------
@@ -514,8 +537,15 @@ class ChoiceData:
         ['large', 'small', 'base']
         """
         rows = list(dataset)
-        rankings = [completion_ranking(row, number, names) for number, row in enumerate(rows)]
-        return cls.from_rankings(rankings, users=_users_of(rows), **options)
+        rankings, missing = completion_rankings(rows, names=names)
+        data = cls.from_rankings(rankings, users=users_of(rows), **options)
+        return data.noting_dropped("ratings that are NaN", missing)
+
+    def noting_dropped(self, reason: str, count: int) -> ChoiceData:
+        """The same choices, with `count` more things left out for a reason."""
+        if not count:
+            return self
+        return replace(self, dropped={**self.dropped, reason: self.dropped.get(reason, 0) + count})
 
     @classmethod
     def concat(cls, parts: Sequence[ChoiceData]) -> ChoiceData:
@@ -530,8 +560,8 @@ class ChoiceData:
         -------
         ChoiceData
         """
-        if not parts:
-            raise InputError("no parts to join", expected="at least one")
+        if not parts or not all(isinstance(part, ChoiceData) for part in parts):
+            raise InputError("the parts aren't all ChoiceData", expected="at least one, and nothing else")
         names = tuple(dict.fromkeys(item for part in parts for item in part.items))
         people = tuple(dict.fromkeys(user for part in parts for user in part.users))
         item_at = {item: index for index, item in enumerate(names)}
@@ -699,14 +729,17 @@ class _Builder:
     ) -> None:
         if users is not None and len(users) != rows:
             raise InputError(f"users has {len(users)} entries", expected=f"{rows}, one an answer")
-        if limit is not None and limit < 1:
-            raise InputError(f"max_triples_per_user is {limit}", expected="at least 1")
-        self.names, self.limit, self.rng = names, limit, np.random.default_rng(seed)
+        if limit is not None:
+            require_whole("max_triples_per_user", limit, least=1)
+        self.names, self.limit, self.rng = names, limit, np.random.default_rng(require_seed(seed))
         if users is None:
             self.users: tuple[Hashable, ...] = tuple(range(rows))
             self.user_of = np.arange(rows)
         else:
-            at = {user: index for index, user in enumerate(dict.fromkeys(users))}
+            try:
+                at = {user: index for index, user in enumerate(dict.fromkeys(users))}
+            except TypeError as error:
+                raise InputError(f"a user isn't hashable: {error}", expected="names or numbers") from None
             self.users = tuple(at)
             self.user_of = np.fromiter((at[user] for user in users), dtype=np.int64, count=rows)
         self.triples: list[Ints] = []
@@ -860,6 +893,14 @@ class _Builder:
         return np.column_stack([chosen // count**2, chosen // count % count, chosen % count])
 
 
+def require_choices(data: Any) -> None:
+    """Refuse anything but `ChoiceData`."""
+    if not isinstance(data, ChoiceData):
+        raise InputError(
+            f"data is a {type(data).__name__}", expected="ChoiceData, such as ChoiceData.from_rankings(...)"
+        )
+
+
 def parse_answer(text: str) -> list[list[str]]:
     """Read an answer like ``a>b~c``: items from best to worst, ``~`` between those that are tied.
 
@@ -901,6 +942,22 @@ def _tally(first: Ints, second: Ints, n: int) -> Ints:
     return np.bincount(first * n + second, minlength=n * n).reshape(n, n).astype(np.int64)
 
 
+def _is_absent(item: Any) -> bool:
+    """None and NaN, which fill tables where nothing is."""
+    return item is None or (isinstance(item, float | np.floating) and item != item)
+
+
+def _groups_of(ranking: Any, row: int) -> tuple[tuple[Any, ...], ...]:
+    if isinstance(ranking, str):
+        groups = parse_answer(ranking)
+        if len(groups) == 1 and len(groups[0]) == 1:
+            raise InputError(f"ranking {row} is the text {ranking!r}", expected="text such as a>b~c, or a list")
+        return tuple(tuple(group) for group in groups)
+    if not isinstance(ranking, Iterable):
+        raise InputError(f"ranking {row} is {ranking!r}", expected="the items from best to worst")
+    return tuple(_group(one) for one in ranking)
+
+
 def _group(entry: Any) -> tuple[Any, ...]:
     return tuple(entry) if isinstance(entry, list | set | frozenset) else (entry,)
 
@@ -912,6 +969,8 @@ def _items(items: Sequence[Hashable] | None, found: Iterable[Any]) -> tuple[tupl
             unique = dict.fromkeys(found)
         except TypeError as error:
             raise InputError(f"an item isn't hashable: {error}", expected="names or numbers") from None
+        if any(_is_absent(item) for item in unique):
+            raise InputError("an item is None or NaN", expected=NOTHING_ABSENT)
         try:
             names: tuple[Any, ...] = tuple(sorted(unique))
         except TypeError:
@@ -935,22 +994,104 @@ def _look_up(positions: Mapping[Any, int], item: Any, row: int) -> int:
 
 
 def _column(table: Any, name: str) -> NDArray[Any]:
+    if not isinstance(table, Mapping) and not hasattr(table, "columns"):
+        raise InputError(f"ratings is a {type(table).__name__}", expected="a data frame, or a mapping of columns")
     names = list(table.keys()) if isinstance(table, Mapping) else list(table.columns)
     if name not in names:
         raise InputError(f"no column {name!r}", expected=f"one of {shown(names)}")
     return np.asarray(table[name])
 
 
-def _users_of(rows: list[Mapping[str, Any]]) -> list[Hashable] | None:
+def users_of(rows: Sequence[Mapping[str, Any]], *, lines: Sequence[int] | None = None) -> list[Hashable] | None:
+    """Who gave each row; None where no row says."""
     present = ["user" in row and row["user"] is not None for row in rows]
-    if rows and all(present):
-        return [row["user"] for row in rows]
-    if any(present):
-        raise InputError(f"row {present.index(False)} has no user, and others have", expected="a user in every row")
-    return None
+    if not any(present):
+        return None
+    if not all(present):
+        raise _wrong(present.index(False), lines, "has no user, and others have", "a user in every row")
+    for number, row in enumerate(rows):
+        if not isinstance(row["user"], str | int | float | np.generic):
+            kind = type(row["user"]).__name__
+            raise _wrong(number, lines, f"the user is a {kind}", "a name or a number")
+    return [row["user"] for row in rows]
 
 
-def _text(completion: Any) -> Hashable:
+def preferred_pairs(
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    chosen: str = "chosen",
+    rejected: str = "rejected",
+    lines: Sequence[int] | None = None,
+) -> list[list[Hashable]]:
+    """The better and the worse completion of each row.
+
+    Parameters
+    ----------
+    rows : sequence of mappings
+        The rows.
+    chosen, rejected : str
+        Their columns.
+    lines : sequence of int, optional
+        The lines of a file on which the rows stand; messages count rows from 0 without it.
+
+    Returns
+    -------
+    list of list
+    """
+    for number, row in enumerate(rows):
+        _require_mapping(row, number)
+        for name in (chosen, rejected):
+            if row.get(name) is None:
+                raise _wrong(number, lines, f"has no {name!r}", f"the columns {chosen} and {rejected}")
+    return [[text_of(row[chosen]), text_of(row[rejected])] for row in rows]
+
+
+def completion_rankings(
+    rows: Sequence[Mapping[str, Any]], *, names: str = "models", lines: Sequence[int] | None = None
+) -> tuple[list[list[Any]], int]:
+    """How each row orders its completions.
+
+    Parameters
+    ----------
+    rows : sequence of mappings
+        The rows.
+    names : str
+        A column that names the completions.
+    lines : sequence of int, optional
+        As for `preferred_pairs`.
+
+    Returns
+    -------
+    rankings : list of list
+        The completions' names from best to worst; a list inside is a tie.
+    missing : int
+        Ratings that are missing or NaN.
+    """
+    rankings, missing = [], 0
+    for number, row in enumerate(rows):
+        _require_mapping(row, number)
+        try:
+            ranking, absent = _completion_ranking(row, names)
+        except InputError as error:
+            raise _wrong(number, lines, error.message, error.expected) from None
+        rankings.append(ranking)
+        missing += absent
+    return rankings, missing
+
+
+def _require_mapping(row: Any, number: int) -> None:
+    if not isinstance(row, Mapping):
+        raise InputError(f"row {number} is a {type(row).__name__}", expected="a mapping of columns to values")
+
+
+def _wrong(number: int, lines: Sequence[int] | None, message: str, expected: str | None) -> InputError:
+    """What is wrong with a row: by its line in a file, or by its number counted from 0."""
+    if lines is not None:
+        return InputError(message, row=lines[number], expected=expected)
+    return InputError(f"row {number}: {message}", expected=expected)
+
+
+def text_of(completion: Any) -> Hashable:
     """A completion as an item: its text, also where it comes as chat messages."""
     if isinstance(completion, list):
         return "\n".join(
@@ -959,30 +1100,47 @@ def _text(completion: Any) -> Hashable:
     return str(completion)
 
 
-def completion_ranking(row: Mapping[str, Any], number: int, names: str) -> list[Any]:
-    if "completions" not in row:
-        raise InputError(f"row {number} has no column 'completions'", expected="a list of completions")
-    labels = row.get(names) or [_text(completion) for completion in row["completions"]]
-    count = len(row["completions"])
+def _completion_ranking(row: Mapping[str, Any], names: str) -> tuple[list[Any], int]:
+    """The ranking of a row, and how many of its ratings are missing."""
+    completions = _listed(row, "completions")
+    if completions is None:
+        raise InputError("has no 'completions'", expected="a list of completions")
+    named = _listed(row, names)
+    labels = named if named else [text_of(one) for one in completions]
+    count = len(completions)
     if len(labels) != count:
-        raise InputError(f"row {number} has {len(labels)} {names} and {count} completions", expected="as many of both")
-    if row.get("ranking") is not None:
+        raise InputError(f"has {len(labels)} {names} and {count} completions", expected="as many of both")
+    ranking, ratings = _listed(row, "ranking"), _listed(row, "ratings")
+    if ranking is not None:
         return [
-            [labels[_place(one, count, number)] for one in group]
-            if isinstance(group, list)
-            else labels[_place(group, count, number)]
-            for group in row["ranking"]
-        ]
-    if row.get("ratings") is None:
-        raise InputError(f"row {number} has neither 'ranking' nor 'ratings'", expected="one of the two")
-    ratings = row["ratings"]
+            [labels[_place(one, count)] for one in group] if isinstance(group, list) else labels[_place(group, count)]
+            for group in ranking
+        ], 0
+    if ratings is None:
+        raise InputError("has neither 'ranking' nor 'ratings'", expected="one of the two")
     if len(ratings) != count:
-        raise InputError(f"row {number} has {len(ratings)} ratings and {count} completions", expected="as many of both")
-    levels = sorted({rating for rating in ratings if rating is not None and rating == rating}, reverse=True)
-    return [[label for label, rating in zip(labels, ratings, strict=True) if rating == level] for level in levels]
+        raise InputError(f"has {len(ratings)} ratings and {count} completions", expected="as many of both")
+    for rating in ratings:
+        number = isinstance(rating, int | float | np.number) and not isinstance(rating, bool)
+        if rating is not None and (not number or math.isinf(rating)):
+            raise InputError(f"the rating {rating!r} is no finite number", expected="numbers, or null")
+    known = [rating is not None and rating == rating for rating in ratings]
+    levels = sorted({rating for rating, kept in zip(ratings, known, strict=True) if kept}, reverse=True)
+    groups = [[label for label, rating in zip(labels, ratings, strict=True) if rating == level] for level in levels]
+    return groups, known.count(False)
 
 
-def _place(value: Any, count: int, row: int) -> int:
-    if not isinstance(value, int | np.integer) or not 0 <= value < count:
-        raise InputError(f"row {row}: the ranking holds {value!r}", expected=f"positions from 0 to {count - 1}")
+def _listed(row: Mapping[str, Any], name: str) -> list[Any] | None:
+    """A column that holds a list; None where it holds nothing."""
+    value = row.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple | np.ndarray):
+        raise InputError(f"{name!r} is a {type(value).__name__}", expected="a list")
+    return list(value)
+
+
+def _place(value: Any, count: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < count:
+        raise InputError(f"the ranking holds {value!r}", expected=f"positions from 0 to {count - 1}")
     return int(value)

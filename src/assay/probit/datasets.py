@@ -45,6 +45,9 @@ FILMS = Path("ml-100k", "ml-100k.inter")
 TITLES = Path("ml-100k", "ml-100k.item")
 RECBOLE = Path("dataset_example")
 MNP_FOLDER = Path("/usr/lib/R/site-library/MNP/data")
+EITHER_HEADER = 47
+"""zlib's word for data with its own header or gzip's: R compresses the index one way and the objects the other."""
+
 PARTY_NAMES = ("LDP", "NFP", "SKG", "JCP")
 SUSHI = {"a": "sushi3a.5000.10.order", "b": "sushi3b.5000.10.order"}
 
@@ -199,7 +202,7 @@ def _lazy_loaded(name: str) -> Any:
         raise MissingPackageError("rdata", what="reading R's data", extra="peers") from error
 
     def read(data: bytes) -> Any:
-        return rdata.conversion.convert(rdata.parser.parse_data(zlib.decompress(data)))
+        return rdata.conversion.convert(rdata.parser.parse_data(zlib.decompress(data, EITHER_HEADER), extension=".rds"))
 
     index = read((MNP_FOLDER / "Rdata.rdx").read_bytes())
     offset, length = (int(value) for value in index["variables"][name])

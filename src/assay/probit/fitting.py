@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from assay.core.errors import InputError
 from assay.probit._likelihood import Objective
@@ -61,6 +62,8 @@ class Settings:
         Most iterations.
     threads : int
         Threads.
+    told : callable, optional
+        Is called with a line about every evaluation.
     optimizer : {"auto", "lbfgs", "adam"}
         L-BFGS on all distinct events, or Adam on mini-batches.
     """
@@ -72,6 +75,7 @@ class Settings:
     tol: float = 1e-7
     max_iter: int = 300
     threads: int = 1
+    told: Callable[[str], None] | None = None
     optimizer: Literal["auto", "lbfgs", "adam"] = "auto"
 
 
@@ -136,13 +140,9 @@ def fit_independent(
         value, d_mu, _ = objective(mu, squares)
         return -value + mean_ridge * float(mu @ mu) / n, -d_mu + 2 * mean_ridge * mu / n
 
-    found = minimize(
-        loss,
-        np.zeros(n),
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": max_iter, "maxcor": HISTORY, "gtol": 1e-8, "ftol": 1e-13},
-    )
+    options = {"maxiter": max_iter, "maxcor": HISTORY, "gtol": 1e-8, "ftol": 1e-13}
+    with threadpool_limits(1, user_api="blas"):
+        found = minimize(loss, np.zeros(n), jac=True, method="L-BFGS-B", options=options)
     return np.asarray(found.x - found.x.mean())
 
 
@@ -262,7 +262,10 @@ def fit_covariance(
             else (beta, loadings, features @ beta, features @ loadings)
         )
 
+    evaluations = 0
+
     def loss(x: Floats, part: Objective | None = None) -> tuple[float, Floats]:
+        nonlocal evaluations
         _, _, mu, a = unpack(x)
         squares = squares_of(a, settings.psi)
         value, d_mu, d_squares, d_a = 0.0, np.zeros(n), np.zeros((n, n)), np.zeros_like(a)
@@ -303,6 +306,9 @@ def fit_covariance(
         d_a = d_a + 2 * (d_squares.sum(axis=1)[:, None] * a - d_squares @ a)
         if features is not None:
             d_mu, d_a = features.T @ d_mu, features.T @ d_a
+        evaluations += 1
+        if settings.told is not None:
+            settings.told(f"{rank} directions, evaluation {evaluations}: log-likelihood {-value:.5f} an event")
         return value, np.concatenate([d_mu, d_a.ravel()])
 
     beta, loadings = initial(start, settings, features, noise=noise)
@@ -338,7 +344,9 @@ def _lbfgs(loss: Callable[[Floats], tuple[float, Floats]], x: Floats, settings: 
         "ftol": settings.tol * 1e-3,
         "maxfun": 4 * settings.max_iter,
     }
-    found: Any = minimize(loss, x, jac=True, method="L-BFGS-B", options=options)
+    # The optimiser's own matrices are tiny: threads of BLAS cost them more than they save.
+    with threadpool_limits(1, user_api="blas"):
+        found: Any = minimize(loss, x, jac=True, method="L-BFGS-B", options=options)
     return np.asarray(found.x), int(found.nit), bool(found.success)
 
 

@@ -460,21 +460,20 @@ class CompletionCollator:
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """A batch: tokens of all completions in one row, and the events about them."""
-        from assay.probit.choices import completion_ranking
+        from assay.probit.choices import completion_rankings, text_of
 
+        places = [{**row, "models": list(range(len(row.get("completions") or ())))} for row in rows]
+        rankings, _ = completion_rankings(places)
         texts: list[str] = []
         triples: list[tuple[int, int, int]] = []
         kinds: list[int] = []
         pairs: list[tuple[int, int]] = []
         weights: list[float] = []
         pair_weights: list[float] = []
-        for number, row in enumerate(rows):
-            base, count = len(texts), len(row["completions"])
-            places = {**row, "models": list(range(count))}
-            levels = [
-                group if isinstance(group, list) else [group] for group in completion_ranking(places, number, "models")
-            ]
-            texts.extend(f"{row.get('prompt', '')}{completion}" for completion in row["completions"])
+        for row, ranking in zip(rows, rankings, strict=True):
+            base = len(texts)
+            levels = [group if isinstance(group, list) else [group] for group in ranking]
+            texts.extend(f"{text_of(row.get('prompt', ''))}{text_of(completion)}" for completion in row["completions"])
             ranked = [(base + place, level) for level, group in enumerate(levels) for place in group]
             if len(ranked) == 2:
                 if ranked[0][1] != ranked[1][1]:
@@ -487,7 +486,7 @@ class CompletionCollator:
                     found.append(((i, j, k), ORDER if x < y < w else BEST if x < y else WORST))
             triples.extend(triple for triple, _ in found)
             kinds.extend(kind for _, kind in found)
-            weights.extend([1.0 / len(found)] * len(found))
+            weights.extend(1.0 / len(found) for _ in found)
         tokens = self.tokenizer(texts, padding=True, truncation=True, max_length=self.max_length, return_tensors="pt")
         return {
             "input_ids": tokens["input_ids"],
@@ -510,6 +509,26 @@ class CorrelatedRewardModel(nn.Module):
         As wide as the encoder's output.
     pooling : {"mean", "last"}
         Whether a completion is the mean of its tokens' states, or the last token's.
+
+    Raises
+    ------
+    InputError
+        `pooling` is neither.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> class Words(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.states = nn.Embedding(100, 8)
+    ...
+    ...     def forward(self, input_ids, attention_mask):
+    ...         return SimpleNamespace(last_hidden_state=self.states(input_ids))
+    >>> model = CorrelatedRewardModel(Words(), CorrelatedProbitHead(8, rank=2))
+    >>> found = model(torch.tensor([[1, 2], [3, 0], [4, 5]]), torch.tensor([[1, 1], [1, 0], [1, 1]]))
+    >>> found["mean"].shape, found["factor"].shape
+    (torch.Size([3]), torch.Size([3, 2]))
     """
 
     def __init__(self, encoder: nn.Module, head: CorrelatedProbitHead, *, pooling: str = "mean") -> None:

@@ -17,9 +17,9 @@ import numpy as np
 
 from assay.core.errors import InputError
 from assay.probit._likelihood import triple_outcomes
-from assay.probit.choices import ORDER, ChoiceData, shown
+from assay.probit.choices import ORDER, ChoiceData, require_choices, shown
 from assay.probit.geometry import centring, normalise, normalised, squared_distances
-from assay.probit.information import fisher, rank_needed, spectrum
+from assay.probit.information import LARGEST_RANK_TEST, fisher, rank_needed, spectrum
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -30,9 +30,6 @@ __all__ = ["Identifiability", "PairWitness", "identifiability", "pair_witness"]
 
 DELTA = 0.3
 HALVINGS = 60
-LARGEST_RANK_TEST = 40
-"""Items up to which the rank of the information is computed; beyond, whether triples overlap is looked at."""
-
 THIN = 10
 """A pair that fewer answers showed is called thin."""
 
@@ -236,6 +233,7 @@ def identifiability(data: ChoiceData) -> Identifiability:
     >>> found.identified, found.means_identified, found.witness.pair_gap < 1e-12
     (False, True, True)
     """
+    require_choices(data)
     counts = data.pair_counts()
     n = data.n_items
     reasons: list[str] = []

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from assay.core.errors import InputError
+from assay.probit._arguments import require_seed, require_whole
 from assay.probit._likelihood import event_scores, triple_outcomes
 from assay.probit.choices import BEST, ORDER, WORST, Distinct
 from assay.probit.geometry import centring, normalise, squared_distances
@@ -33,6 +34,14 @@ __all__ = ["Design", "design", "sample_size"]
 NORMAL_975 = 1.959963984540054
 RANK_TOLERANCE = 1e-9
 """Eigenvalues of the information, relative to the largest, below which a direction is not identified."""
+
+LARGEST_RANK_TEST = 40
+"""Items up to which the rank of the information is computed."""
+
+LARGEST_PILOT = 100
+"""Items up to which a sample size is computed: the information has n(n + 1)/2 rows."""
+
+TINY, MOST_ANSWERS = 1e-100, 1e15
 
 PRIOR = 1e-3
 """Information in every direction from which a D-optimal design starts, in answers: it makes the first choices "
@@ -251,7 +260,8 @@ def standard_errors(
     bread = (outputs @ basis) / values[kept] @ basis.T
     scores = outer @ k
     meat = scores.T @ scores
-    variance = np.einsum("oi,ij,oj->o", bread, np.asarray(meat.todense() if hasattr(meat, "todense") else meat), bread)
+    square = np.asarray(meat.todense() if hasattr(meat, "todense") else meat)
+    variance = ((bread @ square) * bread).sum(axis=1)
     lost = vectors[:, ~kept] / own[:, None]
     if lost.shape[1]:
         # A direction without information matters only where the output changes along it; rotations of a factor don't.
@@ -274,7 +284,7 @@ class Design:
     log_det : float
         Log-determinant of the information over the identified directions; NaN without a model.
     rank : int
-        Rank of the information.
+        Rank of the information; -1 above 40 items, where it is too large to compute.
     needed : int
         The rank at which everything is identified.
     pair_information : ndarray of float64, shape (n, n)
@@ -334,17 +344,15 @@ def design(
     >>> len(plan.triples), plan.pair_information[0].tolist()  # each pair three times
     (10, [0.0, 3.0, 3.0, 3.0, 3.0])
     """
-    if n < 3:
-        raise InputError(f"n is {n}", expected="at least 3 items")
-    if budget < 1:
-        raise InputError(f"budget is {budget}", expected="at least 1 question")
+    require_whole("n", n, least=3, what="items")
+    require_whole("budget", budget, least=1)
     code = _kind_code(kind)
-    rng = np.random.default_rng(random_state)
+    rng = np.random.default_rng(require_seed(random_state))
     names: Sequence[Any]
     if model is None:
         names = list(range(n)) if items is None else items
         chosen = _balanced(n, budget, rng)
-        mu, squares = generic_model(n)
+        mu, squares = generic_model(min(n, LARGEST_RANK_TEST))
     else:
         mu, covariance, model_items = pilot_model(model)
         if len(mu) != n:
@@ -356,17 +364,18 @@ def design(
         raise InputError(f"items has {len(names)} names", expected=f"{n}")
     triples = np.array(chosen, dtype=np.int64)
     unique, counts = np.unique(triples, axis=0, return_counts=True)
-    information = gather(
-        question_information(unique, mu, squares, kind=code),
-        coordinates(unique, n),
-        counts.astype(float),
-        n + n * (n - 1) // 2,
-    )
-    rank, _ = spectrum(information, mu, squares)
-    log_det = float("nan")
-    if model is not None and rank == rank_needed(n):
-        basis = np.linalg.svd(gauge(mu, squares), full_matrices=True)[0][:, 2:]
-        log_det = float(np.linalg.slogdet(basis.T @ information @ basis)[1])
+    rank, log_det = -1, float("nan")
+    if n <= LARGEST_RANK_TEST:
+        information = gather(
+            question_information(unique, mu, squares, kind=code),
+            coordinates(unique, n),
+            counts.astype(float),
+            n + n * (n - 1) // 2,
+        )
+        rank, _ = spectrum(information, mu, squares)
+        if model is not None and rank == rank_needed(n):
+            basis = np.linalg.svd(gauge(mu, squares), full_matrices=True)[0][:, 2:]
+            log_det = float(np.linalg.slogdet(basis.T @ information @ basis)[1])
     shown = np.zeros((n, n))
     for one, other in ((0, 1), (0, 2), (1, 2)):
         np.add.at(shown, (triples[:, one], triples[:, other]), 1.0)
@@ -427,18 +436,23 @@ def sample_size(
     """
     from scipy.stats import norm
 
-    if not eps > 0:
-        raise InputError(f"eps is {eps}", expected="a number above 0")
+    if not 0 < eps < math.inf:
+        raise InputError(f"eps is {eps}", expected="a finite number above 0")
     if not 0 < delta < 1:
         raise InputError(f"delta is {delta}", expected="a number between 0 and 1")
     mu, covariance, items = pilot_model(model)
     n = len(mu)
+    if n > LARGEST_PILOT:
+        raise InputError(f"the model has {n} items", expected=f"at most {LARGEST_PILOT}")
     if triples is None:
         asked = np.array(list(combinations(range(n), 3)), dtype=np.int64)
     else:
         at = {item: index for index, item in enumerate(items)}
+        listed = [tuple(triple) for triple in triples]
+        if not listed or any(len(set(triple)) != 3 for triple in listed):
+            raise InputError("triples holds something else than three different items", expected="at least one triple")
         try:
-            asked = np.sort(np.array([[at[item] for item in triple] for triple in triples], dtype=np.int64), axis=1)
+            asked = np.sort(np.array([[at[item] for item in triple] for triple in listed], dtype=np.int64), axis=1)
         except KeyError as error:
             raise InputError(f"unknown item {error.args[0]!r} in a triple", expected="items of the model") from None
     squares = np.maximum(squared_distances(covariance), 1e-9)
@@ -452,8 +466,12 @@ def sample_size(
             f"the questions have rank {rank}", expected=f"{rank_needed(n)}, at which the covariance is identified"
         )
     jacobian = normalising_jacobian(mu, squares)
-    variance = np.einsum("oi,ij,oj->o", jacobian, np.linalg.pinv(information, rcond=1e-12, hermitian=True), jacobian)
-    return math.ceil(float(norm.ppf(1 - delta / 2)) ** 2 * float(variance.max()) / eps**2)
+    inverse = np.linalg.pinv(information, rcond=1e-12, hermitian=True)
+    variance = float(((jacobian @ inverse) * jacobian).sum(axis=1).max())
+    needed = (float(norm.ppf(1 - delta / 2)) / eps) ** 2 * variance if eps > TINY else math.inf
+    if needed > MOST_ANSWERS:
+        raise InputError(f"eps is {eps}", expected=f"intervals for which {MOST_ANSWERS:.0e} answers are enough")
+    return max(1, math.ceil(needed))
 
 
 def _kind_code(kind: str) -> int:
@@ -502,18 +520,24 @@ def _balanced(n: int, budget: int, rng: np.random.Generator) -> list[tuple[int, 
                 shown[other, one] += 1
             chosen.append((a, b, c))
         return chosen
-    for _ in range(budget):
-        noise = rng.random((n, n))
-        open_pairs = shown + np.tril(np.full((n, n), 1 << 40)) + noise
-        a, b = divmod(int(open_pairs.argmin()), n)
-        third = shown[a] + shown[b] + noise[a]
-        third[[a, b]] = np.inf
-        c = int(third.argmin())
-        for one, other in ((a, b), (a, c), (b, c)):
-            shown[one, other] += 1
-            shown[other, one] += 1
-        chosen.append(tuple(sorted((a, b, c))))
-    return chosen
+    first, second = np.triu_indices(n, 1)
+    while True:
+        # Round by round: the pairs that are behind, in random order, each with the third item that is most behind.
+        level = int(shown[first, second].min())
+        behind = np.flatnonzero(shown[first, second] == level)
+        for pair in rng.permutation(behind).tolist():
+            a, b = int(first[pair]), int(second[pair])
+            if shown[a, b] > level:
+                continue
+            third = shown[a] + shown[b] + rng.random(n)
+            third[[a, b]] = np.inf
+            c = int(third.argmin())
+            for one, other in ((a, b), (a, c), (b, c)):
+                shown[one, other] += 1
+                shown[other, one] += 1
+            chosen.append(tuple(sorted((a, b, c))))
+            if len(chosen) == budget:
+                return chosen
 
 
 def _d_optimal(mu: Floats, squares: Floats, budget: int, kind: int) -> list[tuple[int, ...]]:

@@ -7,8 +7,12 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
+import re
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -19,6 +23,7 @@ from assay.core.jobs import (
     STREAM,
     Flag,
     Reporting,
+    WholeNumber,
     naming,
     print_summary,
     require_other_file,
@@ -42,11 +47,74 @@ app = App(
 )
 
 STOPPED = "stopped; nothing was written"
+OPTION_OF = {
+    "n_init": "--starts",
+    "n_jobs": "--jobs",
+    "random_state": "--seed",
+    "max_triples_per_user": "--max-triples",
+    "k": "-k",
+    "n": "ITEMS",
+    "people": "PEOPLE",
+    "exact is true": "--exact is given",
+    **{
+        name: f"--{name}"
+        for name in (
+            *("budget", "delta", "eps", "estimator", "format", "item", "kind", "method", "rank", "ridge", "size"),
+            *("user", "value", "values", "weight"),
+        )
+    },
+}
+"""What the command calls an argument of the library."""
+
+SUBJECT = re.compile(rf"({'|'.join(sorted(OPTION_OF, key=len, reverse=True))})(?= is |, and )")
+ASSIGNMENT = re.compile(r"\b(rank|estimator)=(?:'([^']*)'|(\w+))")
 File: TypeAlias = Annotated[str, Parameter(allow_leading_hyphen=True)]
 OutFile: TypeAlias = Annotated[str | None, Parameter(alias="-o", allow_leading_hyphen=True)]
 Answers: TypeAlias = Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)]
 Question: TypeAlias = Literal["ranking", "best"]
 STRONGEST = 5
+TABLES = (".csv",)
+
+
+@contextmanager
+def _in_words_of_the_command() -> Iterator[None]:
+    """Let errors speak of options where the library speaks of its arguments, and of no file then."""
+    try:
+        yield
+    except InputError as error:
+        message, expected = _as_options(error.message), error.expected and _as_options(error.expected)
+        file = None if SUBJECT.match(error.message) else error.file
+        if (message, expected, file) == (error.message, error.expected, error.file):
+            raise
+        raise InputError(message, file=file, row=error.row, column=error.column, expected=expected) from error
+
+
+def _as_options(text: str) -> str:
+    """``n_init is 0`` as ``--starts is 0``, and ``rank='full'`` as ``--rank full``."""
+    if SUBJECT.match(text):
+        text = SUBJECT.sub(lambda found: OPTION_OF[found[1]], text)
+    return ASSIGNMENT.sub(lambda found: f"--{found[1]} {found[2] or found[3]}", text)
+
+
+def _require_out(
+    out: str | None, suffixes: tuple[str, ...], *inputs: str, reporting: Reporting, stream: bool = False
+) -> None:
+    """Refuse an output that can't be written, before any work is done."""
+    from assay.core.files import check_output
+
+    if out is None:
+        return
+    if stream:
+        require_streams(out, reporting)
+        if out == STREAM:
+            return
+    if not out or os.path.isdir(out):
+        check_output(out)
+    if not out.lower().endswith(suffixes):
+        also = ", or -" if stream else ""
+        raise InputError("unknown ending", file=out, expected=f"a name that ends in {', '.join(suffixes)}{also}")
+    require_other_file(out, *inputs)
+    check_output(out, force=reporting.force)
 
 
 @Parameter(name="*", group=Group("Reading the choices", sort_key=2))
@@ -76,13 +144,14 @@ class Reading:
     user: str | None = None
     item: str | None = None
     value: str | None = None
-    max_triples: int = 2000
+    max_triples: WholeNumber = 2000
 
 
 AS_FILE, AS_USUAL = Reading(), Reporting()
 
 
 @app.command
+@_in_words_of_the_command()
 def fit(
     data: File,
     /,
@@ -93,9 +162,9 @@ def fit(
     ridge: float = 0.0,
     weight: Literal["user", "triple"] = "user",
     exact: Flag = False,
-    starts: int = 3,
-    seed: int = 0,
-    jobs: int = 2,
+    starts: WholeNumber = 3,
+    seed: WholeNumber = 0,
+    jobs: WholeNumber = 2,
     reading: Reading = AS_FILE,
     reporting: Reporting = AS_USUAL,
 ) -> None:
@@ -124,7 +193,7 @@ def fit(
     weight
         Whether every person counts the same, or every triple.
     exact
-        Take answers about more than three items whole, by simulation, instead of as their triples.
+        Take rankings of more than three items whole, by simulation, instead of as their triples; ratings aren't.
     starts
         Starts of the optimiser.
     seed
@@ -132,15 +201,11 @@ def fit(
     jobs
         Threads; the result doesn't depend on them.
     """
-    from assay.core.files import check_output
     from assay.probit.identification import identifiability
     from assay.probit.model import CorrelatedProbit
 
     chosen = _rank(rank)
-    if out is not None:
-        _require_model_name(out)
-        require_other_file(out, data)
-        check_output(out, force=reporting.force)
+    _require_out(out, (".npz",), data, reporting=reporting)
     with warnings_in_one_line(reporting), stop_that_says(STOPPED):
         _say(f"reading {data}", reporting)
         choices = _read(data, reading, seed)
@@ -163,7 +228,7 @@ def fit(
                 n_init=starts,
                 random_state=seed,
                 n_jobs=jobs,
-            ).fit(choices)
+            ).fit(choices, told=_progress(reporting))
         if out is not None:
             model.save(out, force=reporting.force)
     summary = {**_data_summary(choices), **_model_summary(model), "output": out}
@@ -171,6 +236,7 @@ def fit(
 
 
 @app.command
+@_in_words_of_the_command()
 def check(data: File, /, *, reading: Reading = AS_FILE, reporting: Reporting = AS_USUAL) -> None:
     """Say what choices identify, which pairs are thin, and for pairs alone show two models that fit them equally well.
 
@@ -231,6 +297,7 @@ def check(data: File, /, *, reading: Reading = AS_FILE, reporting: Reporting = A
 
 
 @app.command
+@_in_words_of_the_command()
 def predict(
     model: File,
     /,
@@ -256,17 +323,21 @@ def predict(
     pairs
         An order whose probability is wanted, such as "d>e" or "d>e>f"; may be repeated.
     method
-        exact orthant probabilities, the laplace approximation, or gibbs draws; auto is exact up to 12 constraints.
+        exact orthant probabilities (of --pairs only), the laplace approximation, or gibbs draws; auto is exact for
+        --pairs up to 12 constraints, and laplace otherwise.
     out
         A .csv file, or - for CSV on standard output; a table on the screen without it.
     """
-    from assay.core.files import check_output
+    from assay.probit.choices import parse_answer
 
-    _require_table(out, reporting)
-    if out is not None and out != STREAM:
-        require_other_file(out, model)
-        check_output(out, force=reporting.force)
+    _require_out(out, TABLES, model, reporting=reporting, stream=True)
+    if method == "exact" and not pairs:
+        raise InputError("method is 'exact' without --pairs", expected="--pairs, or the laplace or gibbs method")
     fitted = _load(model)
+    for option, texts in (("--given", given), ("--pairs", pairs)):
+        for text in texts or []:
+            if len(parse_answer(text)) < 2:
+                raise InputError(f"{option} {text!r} prefers nothing", expected="an item above another, such as 'a>b'")
     known = list(given or [])
     with warnings_in_one_line(reporting), stop_that_says(STOPPED):
         rows: list[dict[str, Any]]
@@ -293,21 +364,21 @@ def _predicted(fitted: CorrelatedProbit, text: str, known: list[str], method: st
     from assay.probit.choices import parse_answer
 
     groups = parse_answer(text)
-    if len(groups) == 2 and all(len(group) == 1 for group in groups):
-        value = fitted.predict_pair(groups[0][0], groups[1][0], given=known, method=method)  # type: ignore[arg-type]
-        return {"order": text, "probability": value, "error": None}
-    found = fitted.probability(text, given=known)
-    return {"order": text, "probability": found.value, "error": found.error}
+    if len({item for group in groups for item in group}) < sum(map(len, groups)):
+        raise InputError(f"--pairs {text!r} holds an item twice", expected="each item once")
+    found = fitted.probability(text, given=known, method=method)  # type: ignore[arg-type]
+    return {"order": text, "probability": found.value, "error": found.error or None}
 
 
 @app.command
+@_in_words_of_the_command()
 def slate(
     model: File,
     /,
     *,
-    k: Annotated[int, Parameter(alias="-k")] = 5,
+    k: Annotated[WholeNumber, Parameter(alias="-k")] = 5,
     out: OutFile = None,
-    seed: int = 0,
+    seed: WholeNumber = 0,
     reporting: Reporting = AS_USUAL,
 ) -> None:
     """Choose items that together serve different tastes, by the expected utility of the best of them.
@@ -325,12 +396,7 @@ def slate(
     seed
         The seed of the 20 000 people that are drawn.
     """
-    from assay.core.files import check_output
-
-    _require_table(out, reporting)
-    if out is not None and out != STREAM:
-        require_other_file(out, model)
-        check_output(out, force=reporting.force)
+    _require_out(out, TABLES, model, reporting=reporting, stream=True)
     fitted = _load(model)
     fitted.random_state = seed
     found = fitted.slate(k)
@@ -357,15 +423,16 @@ def slate(
 
 
 @app.command
+@_in_words_of_the_command()
 def design(
-    items: int,
+    items: WholeNumber,
     /,
     *,
-    budget: int,
+    budget: WholeNumber,
     model: str | None = None,
     kind: Question = "ranking",
     out: OutFile = None,
-    seed: int = 0,
+    seed: WholeNumber = 0,
     reporting: Reporting = AS_USUAL,
 ) -> None:
     """Choose which triples to ask about: balanced, or D-optimal with a pilot model.
@@ -387,39 +454,39 @@ def design(
     seed
         Breaks ties among equally good questions.
     """
-    from assay.core.files import check_output
     from assay.probit.information import design as plan_of
 
-    _require_table(out, reporting)
-    if out is not None and out != STREAM:
-        if model is not None:
-            require_other_file(out, model)
-        check_output(out, force=reporting.force)
+    _require_out(out, TABLES, *([] if model is None else [model]), reporting=reporting, stream=True)
     with stop_that_says(STOPPED):
         plan = plan_of(items, budget, model=None if model is None else _load(model), kind=kind, random_state=seed)
     rows = [{"first": str(a), "second": str(b), "third": str(c)} for a, b, c in plan.triples]
     if out is not None:
         _write_table(out, rows, force=reporting.force)
-    identified = plan.rank == plan.needed
+    identified = None if plan.rank < 0 else plan.rank == plan.needed
+    unseen = int((plan.pair_information == 0).sum() - len(plan.pair_information)) // 2
     summary = {
         "questions": len(plan.triples),
         "different": len(plan.counts),
-        "rank": plan.rank,
+        "rank": None if plan.rank < 0 else plan.rank,
         "needed": plan.needed,
         "identified": identified,
         "log_det": plan.log_det,
+        "pairs_never_shown": unseen,
         "triples": [list(row.values()) for row in rows],
         "output": out,
     }
     lines = [
         f"questions    {len(plan.triples)}, {len(plan.counts)} of them different",
-        f"identified   {plan.rank} of {plan.needed} directions",
+        f"identified   {plan.rank} of {plan.needed} directions"
+        if plan.rank >= 0
+        else f"pairs        {unseen} are never shown",
     ]
     lines += [] if out is not None else [f"             {' '.join(row.values())}" for row in rows]
     print_summary(summary, lines, reporting=reporting, out=out)
 
 
 @app.command(name="sample-size")
+@_in_words_of_the_command()
 def sample_size(
     model: File, /, *, eps: float, delta: float = 0.05, kind: Question = "ranking", reporting: Reporting = AS_USUAL
 ) -> None:
@@ -451,15 +518,16 @@ def sample_size(
 
 
 @app.command
+@_in_words_of_the_command()
 def simulate(
     model: File,
-    people: int,
+    people: WholeNumber,
     /,
     *,
     out: OutFile = None,
-    size: int = 3,
+    size: WholeNumber = 3,
     kind: Question = "ranking",
-    seed: int = 0,
+    seed: WholeNumber = 0,
     reporting: Reporting = AS_USUAL,
 ) -> None:
     """Draw people from a model and let each answer one random question.
@@ -481,20 +549,17 @@ def simulate(
     seed
         The seed.
     """
-    from assay.core.files import check_output, write_text
+    from assay.core.files import write_text
     from assay.probit.choice_files import choice_text
 
-    target = out or STREAM
-    _require_table(target, reporting)
-    if target != STREAM:
-        if not target.lower().endswith(".txt"):
-            raise InputError("unknown ending", file=target, expected="a name that ends in .txt, or -")
-        require_other_file(target, model)
-        check_output(target, force=reporting.force)
+    target = STREAM if out is None else out
+    _require_out(target, (".txt",), model, reporting=reporting, stream=True)
     fitted = _load(model)
     with stop_that_says(STOPPED):
         choices = fitted.simulate(people, size=size, kind=kind, random_state=seed)
         if choices.long_answers:
+            # Names that can't be written are refused here as they are in shorter answers.
+            list(choice_text(choices.of_users(())))
             text = [
                 ">".join("~".join(str(choices.items[item]) for item in group) for group in groups)
                 for _, groups in choices.long_answers
@@ -507,12 +572,13 @@ def simulate(
 
 
 @app.command
+@_in_words_of_the_command()
 def plot(
     kind: Literal["correlation", "map", "reliability", "pairs"],
     source: File,
     /,
     *,
-    out: Annotated[str, Parameter(alias="-o")],
+    out: Annotated[str, Parameter(alias="-o", allow_leading_hyphen=True)],
     data: str | None = None,
     centered: Flag = False,
     reading: Reading = AS_FILE,
@@ -535,17 +601,17 @@ def plot(
     centered
         Draw centred correlations, in which independent items have -1/(n - 1).
     """
-    from assay.core.files import check_output
     from assay.probit import plots
 
-    if not out.lower().endswith(plots.PICTURE_SUFFIXES):
-        raise InputError(
-            "unknown ending", file=out, expected=f"a name that ends in {', '.join(plots.PICTURE_SUFFIXES)}"
-        )
-    require_other_file(out, source, *([] if data is None else [data]))
-    check_output(out, force=reporting.force)
+    _require_out(out, plots.PICTURE_SUFFIXES, source, *([] if data is None else [data]), reporting=reporting)
     if kind == "reliability" and data is None:
         raise InputError("reliability compares a model with choices, and --data is missing", expected="--data FILE")
+    if kind != "reliability" and data is not None:
+        raise InputError(f"--data is {data!r}, and {kind} takes none", expected="--data with reliability only")
+    if kind != "correlation" and centered:
+        raise InputError(f"--centered is given, and {kind} knows no other way", expected="--centered with correlation")
+    if kind in ("correlation", "map") and reading != AS_FILE:
+        raise InputError(f"{kind} reads no choices", expected="no option about reading them")
     with warnings_in_one_line(reporting), stop_that_says(STOPPED):
         if kind == "pairs":
             figure = plots.plot_pairs(_read(source, reading, 0))
@@ -565,7 +631,7 @@ def plot(
 def _rank(text: str) -> Any:
     if text in ("auto", "full"):
         return text
-    if not text.isdigit():
+    if not text.isdecimal():
         raise InputError(f"--rank {text}", expected="auto, full or a whole number from 0")
     return int(text)
 
@@ -591,21 +657,25 @@ def _load(path: str) -> CorrelatedProbit:
     return CorrelatedProbit.load(path)
 
 
-def _require_model_name(out: str) -> None:
-    if not out.lower().endswith(".npz"):
-        raise InputError("unknown ending", file=out, expected="a name that ends in .npz")
-
-
-def _require_table(out: str | None, reporting: Reporting) -> None:
-    require_streams(out, reporting)
-    if out is not None and out != STREAM and not out.lower().endswith((".csv", ".txt")):
-        raise InputError("unknown ending", file=out, expected="a name that ends in .csv, or -")
-
-
 def _say(line: str, reporting: Reporting) -> None:
     """Progress, when a person watches."""
     if shows_progress(reporting):
         print(line, file=sys.stderr)
+
+
+def _progress(reporting: Reporting) -> Callable[[str], None] | None:
+    """What shows at most one line of progress a second, when a person watches."""
+    if not shows_progress(reporting):
+        return None
+    last = time.monotonic()
+
+    def told(line: str) -> None:
+        nonlocal last
+        if time.monotonic() - last > 1.0:
+            last = time.monotonic()
+            print(line, file=sys.stderr)
+
+    return told
 
 
 def _write_table(out: str, rows: Sequence[Mapping[str, Any]], *, force: bool) -> None:
@@ -632,7 +702,10 @@ def _data_summary(choices: ChoiceData) -> dict[str, Any]:
 def _data_lines(summary: Mapping[str, Any]) -> list[str]:
     events = ", ".join(f"{count} {name}" for name, count in summary["events"].items() if count)
     lines = [f"people       {summary['users']}", f"items        {summary['items']}", f"events       {events or 'none'}"]
-    lines += [f"left out     {count} {reason}" for reason, count in summary["dropped"].items()]
+    lines += [
+        f"left out     {count} {reason.replace('max_triples_per_user', OPTION_OF['max_triples_per_user'])}"
+        for reason, count in summary["dropped"].items()
+    ]
     return lines
 
 

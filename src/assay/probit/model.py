@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
 
 from assay.core.errors import InputError
 from assay.core.files import atomic_path, existing_file
+from assay.probit._arguments import require_seed, require_whole
 from assay.probit._likelihood import FLOOR, log_likelihood
-from assay.probit.choices import ChoiceData, Weighting, shown
+from assay.probit.choices import ChoiceData, Weighting, require_choices, shown
 from assay.probit.fitting import (
     Fit,
     Settings,
@@ -38,7 +40,7 @@ from assay.probit.geometry import (
 from assay.probit.identification import Identifiability, identifiability
 from assay.probit.information import fisher, normalising_jacobian, respondent_scores, standard_errors
 from assay.probit.moments import moments_of, table_of
-from assay.probit.orthant import Probability, conditional_orthant
+from assay.probit.orthant import Probability, conditional_orthant, orthant
 from assay.probit.person import Posterior, constraints_of, differences, gibbs, laplace
 
 if TYPE_CHECKING:
@@ -64,6 +66,9 @@ EXACT_UP_TO = 12
 """Constraints up to which a prediction given answers is an orthant probability; a Laplace approximation beyond."""
 
 SLATE_DRAWS = 20_000
+GIBBS_DRAWS = 4000
+FITTED = ("items_", "mu_", "stderr_", "loglik_", "n_iter_", "identified_", "rank_", "_covariance", "covariance_")
+Method = Literal["auto", "exact", "laplace", "gibbs"]
 
 
 class ProbitWarning(UserWarning):
@@ -136,7 +141,8 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
     weight : {"user", "triple"}
         Whether everyone counts the same, or every triple.
     exact : bool
-        Take answers about more than three items whole (simulated, slower) instead of as all their triples.
+        Take answers about more than three items whole (simulated, slower) instead of as all their triples. Rankings
+        are kept whole; ratings are not.
     n_init : int
         Starts; the best is kept, and `init_spread_` says how far the others ended from it.
     aggregation : {"lsq", "anchor"}
@@ -271,6 +277,11 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         self.taste_: Floats | None = None
         self.feature_width_ = 0
 
+    def __getattr__(self, name: str) -> Any:
+        if name in FITTED:
+            raise NotFittedError(f"{name} isn't there before fit; call fit, from_parameters or load first")
+        raise AttributeError(f"'CorrelatedProbit' object has no attribute {name!r}")
+
     @property
     def covariance_(self) -> Floats:
         """Covariance of utilities, normalised, shape (n, n)."""
@@ -283,13 +294,15 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             )
         return self._covariance
 
-    def fit(self, data: ChoiceData) -> CorrelatedProbit:
+    def fit(self, data: ChoiceData, *, told: Callable[[str], None] | None = None) -> CorrelatedProbit:
         """Estimate means and covariance.
 
         Parameters
         ----------
         data : ChoiceData
             The choices. Pairs alone give the means of independent utilities; the covariance is then refused.
+        told : callable, optional
+            Is called with a line about how far the fit is, after every evaluation of the likelihood.
 
         Returns
         -------
@@ -303,10 +316,14 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             them), or a parameter is out of range.
         """
         self._check()
-        if not isinstance(data, ChoiceData):
-            raise InputError(
-                f"data is a {type(data).__name__}", expected="ChoiceData, such as ChoiceData.from_rankings(...)"
-            )
+        self._told = told
+        try:
+            return self._fitted_to(data)
+        finally:
+            del self._told
+
+    def _fitted_to(self, data: ChoiceData) -> CorrelatedProbit:
+        require_choices(data)
         _require_comparable(data)
         n = data.n_items
         distinct = data.distinct(self.weight)
@@ -321,6 +338,13 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
                 ProbitWarning,
                 stacklevel=2,
             )
+        if self.exact and not data.long_answers:
+            warnings.warn(
+                "exact changes nothing: no answer about more than three items is kept whole (rows of ratings aren't; "
+                "rankings are)",
+                ProbitWarning,
+                stacklevel=3,
+            )
         if data.pairs_only or self.rank == 0:
             self.mu_ = fit_independent(distinct, n, mean_ridge=mean_ridge, threads=self.n_jobs, max_iter=self.max_iter)
             self._covariance = None if self.rank != 0 else centring(n) * n / (n - 1)
@@ -331,6 +355,13 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         wanted = self.stderr == "sandwich" or (self.stderr == "auto" and n <= ERRORS_UP_TO)
         if wanted and self.estimator != "moments":
             self.stderr_ = self._sandwich(data, rank, features)
+            if self.identified_ and not mean_ridge and not np.isfinite(self.stderr_.mu).all():
+                warnings.warn(
+                    "the estimate lies at the edge of the model, where items coincide or take sides completely, and "
+                    "standard errors can't be told; more answers or a ridge keep it inside",
+                    ProbitWarning,
+                    stacklevel=2,
+                )
         return self
 
     def _check(self) -> None:
@@ -338,18 +369,31 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             raise InputError(f"rank is {self.rank!r}", expected="'full', 'auto' or a whole number from 0")
         if self.estimator not in ("moments+mle", "moments", "mle"):
             raise InputError(f"estimator is {self.estimator!r}", expected="'moments+mle', 'moments' or 'mle'")
-        if not self.ridge >= 0:
-            raise InputError(f"ridge is {self.ridge}", expected="a number from 0")
-        if self.n_init < 1:
-            raise InputError(f"n_init is {self.n_init}", expected="at least 1")
-        if self.n_jobs < 1:
-            raise InputError(f"n_jobs is {self.n_jobs}", expected="at least 1")
+        for name, value in (("ridge", self.ridge), ("tol", self.tol)):
+            if not isinstance(value, int | float | np.number) or not 0 <= value < np.inf:
+                raise InputError(f"{name} is {value!r}", expected="a finite number from 0")
+        require_whole("n_init", self.n_init, least=1)
+        require_whole("n_jobs", self.n_jobs, least=1)
+        require_whole("max_iter", self.max_iter, least=1)
+        self._seed()
+        if self.optimizer not in ("auto", "lbfgs", "adam"):
+            raise InputError(f"optimizer is {self.optimizer!r}", expected="'auto', 'lbfgs' or 'adam'")
+        if self.aggregation not in ("lsq", "anchor"):
+            raise InputError(f"aggregation is {self.aggregation!r}", expected="'lsq' or 'anchor'")
+        if self.exact and (self.rank == 0 or self.estimator == "moments"):
+            other = "rank is 0" if self.rank == 0 else "estimator is 'moments'"
+            raise InputError(f"exact is true, and {other}", expected="a covariance fitted by maximum likelihood")
         if self.stderr not in ("auto", "sandwich", "none"):
             raise InputError(f"stderr is {self.stderr!r}", expected="'auto', 'sandwich' or 'none'")
         if self.features is not None and self.rank == 0:
             raise InputError("rank is 0 with features", expected="a rank of at least 1")
         if self.estimator == "moments" and (self.features is not None or self.rank not in ("full", "auto")):
-            raise InputError("the moment estimator has a free covariance", expected="rank='full' and no features")
+            raise InputError(
+                "estimator is 'moments', which has a free covariance", expected="rank='full' and no features"
+            )
+
+    def _seed(self) -> int:
+        return require_seed(self.random_state)
 
     def _feature_matrix(self, items: Sequence[Hashable]) -> Floats | None:
         if self.features is None:
@@ -358,9 +402,15 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             absent = [item for item in items if item not in self.features]
             if absent:
                 raise InputError(f"no features of {shown(absent)}", expected="a row for every item")
-            matrix = np.array([np.asarray(self.features[item], dtype=np.float64) for item in items])
+            rows: Any = [self.features[item] for item in items]
         else:
-            matrix = np.asarray(self.features, dtype=np.float64)
+            rows = self.features
+        try:
+            matrix = np.asarray(rows, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InputError(
+                "features holds something else than numbers", expected="a row of numbers an item"
+            ) from None
         if matrix.ndim != 2 or len(matrix) != len(items) or not np.isfinite(matrix).all():
             raise InputError(
                 f"features has shape {matrix.shape}", expected=f"finite numbers of shape ({len(items)}, d)"
@@ -403,6 +453,7 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             psi=FLOOR if free else 1.0,
             ridge=self.ridge,
             mean_ridge=mean_ridge,
+            told=getattr(self, "_told", None),
             tol=self.tol,
             max_iter=self.max_iter,
             threads=self.n_jobs,
@@ -511,9 +562,8 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         -------
         StandardErrors
         """
-        if draws < 2:
-            raise InputError(f"draws is {draws}", expected="at least 2")
-        rng = np.random.default_rng(self.random_state if random_state is None else random_state)
+        require_whole("draws", draws, least=2)
+        rng = np.random.default_rng(self._seed() if random_state is None else require_seed(random_state))
         features = self._feature_matrix(data.items)
         start = start_of(self.mu_, self.covariance_)
         found = []
@@ -561,7 +611,7 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         """
         return correlation_of(self.covariance_, kind=kind)
 
-    def prob(self, order: Any, *, given: Any = None, points: int = 1024) -> float:
+    def prob(self, order: Any, *, given: Any = None, method: Method = "exact", points: int = 1024) -> float:
         """The probability that a person answers so, perhaps given other answers of theirs.
 
         Parameters
@@ -570,6 +620,8 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             ``"a>b~c"``, or items from best to worst with lists as ties.
         given : str, ranking, or iterable of them, optional
             What is known of the person.
+        method : {"exact", "auto", "laplace", "gibbs"}
+            As for `predict_pair`.
         points : int
             Points of the simulation, which starts at four constraints.
 
@@ -580,14 +632,20 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         Raises
         ------
         InputError
-            An item is unknown, or the answers contradict each other.
+            An item is unknown, the order prefers nothing, or the answers contradict each other.
         """
-        return self.probability(order, given=given, points=points).value
+        return self.probability(order, given=given, method=method, points=points).value
 
-    def probability(self, order: Any, *, given: Any = None, points: int = 1024) -> Probability:
+    def probability(
+        self, order: Any, *, given: Any = None, method: Method = "exact", points: int = 1024
+    ) -> Probability:
         """`prob` with its Monte Carlo error and its logarithm."""
         known = constraints_of(given, self.position)
-        asked = constraints_of([order] if not isinstance(order, str) else order, self.position)
+        asked = constraints_of([order], self.position)
+        if not len(asked):
+            raise InputError(f"the order {order!r} prefers nothing", expected="an item above another, such as a>b")
+        if self._method_for(known, method) != "exact":
+            return self._approximate(asked, known, method=self._method_for(known, method), points=points)
         try:
             constraints_of(
                 [[self.items_[a], self.items_[b]] for a, b in np.concatenate([known, asked]).tolist()], self.position
@@ -596,8 +654,25 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             return Probability(0.0, 0.0, -np.inf)
         rows = differences(np.concatenate([known, asked]), len(self.items_))
         return conditional_orthant(
-            rows @ self.mu_, rows @ self.covariance_ @ rows.T, len(known), points=points, seed=self.random_state
+            rows @ self.mu_, rows @ self.covariance_ @ rows.T, len(known), points=points, seed=self._seed()
         )
+
+    def _method_for(self, known: Any, method: str) -> str:
+        if method not in ("auto", "exact", "laplace", "gibbs"):
+            raise InputError(f"method is {method!r}", expected="'auto', 'exact', 'laplace' or 'gibbs'")
+        if method == "auto":
+            return "exact" if len(known) <= EXACT_UP_TO else "laplace"
+        return method
+
+    def _approximate(self, asked: Any, known: Any, *, method: str, points: int) -> Probability:
+        """The probability of an order in a person's posterior."""
+        found = self._posterior(known, method=method, draws=GIBBS_DRAWS)
+        if found.draws is None:
+            rows = differences(asked, len(self.items_))
+            return orthant(rows @ found.mean, rows @ found.covariance @ rows.T, points=points, seed=self._seed())
+        share = float((found.draws[:, asked[:, 0]] > found.draws[:, asked[:, 1]]).all(axis=1).mean())
+        error = float(np.sqrt(share * (1 - share) / GIBBS_DRAWS))
+        return Probability(share, error, float(np.log(share)) if share > 0 else -np.inf)
 
     def prob_best(self, item: Hashable, among: Iterable[Hashable], *, given: Any = None) -> float:
         """The probability that an item is the best of a set for a person.
@@ -626,7 +701,7 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         b: Hashable,
         *,
         given: Any = None,
-        method: Literal["auto", "exact", "laplace", "gibbs"] = "auto",
+        method: Method = "auto",
     ) -> float:
         """The probability that a person prefers `a` to `b`, given their answers.
 
@@ -647,18 +722,7 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         i, j = self.position(a), self.position(b)
         if i == j:
             raise InputError(f"both items are {a!r}", expected="two different items")
-        known = constraints_of(given, self.position)
-        if method == "auto":
-            method = "exact" if len(known) <= EXACT_UP_TO else "laplace"
-        if method == "exact":
-            return self.prob([self.items_[i], self.items_[j]], given=given)
-        found = self._posterior(known, method=method, draws=4000)
-        if found.draws is not None:
-            return float((found.draws[:, i] > found.draws[:, j]).mean())
-        from scipy.special import ndtr
-
-        square = found.covariance[i, i] + found.covariance[j, j] - 2 * found.covariance[i, j]
-        return float(ndtr((found.mean[i] - found.mean[j]) / np.sqrt(max(float(square), 1e-12))))
+        return self.prob([self.items_[i], self.items_[j]], given=given, method=method)
 
     def posterior(
         self, answers: Any, *, method: Literal["laplace", "gibbs"] = "laplace", draws: int = 2000
@@ -683,11 +747,12 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
     def _posterior(self, known: Any, *, method: str, draws: int) -> Posterior:
         if method not in ("laplace", "gibbs"):
             raise InputError(f"method is {method!r}", expected="'laplace' or 'gibbs'")
+        require_whole("draws", draws, least=2)
         loadings = factor(self.covariance_)
         if method == "laplace":
             z, spread = laplace(self.mu_, loadings, known)
             return Posterior(self.mu_ + loadings @ z, loadings @ spread @ loadings.T)
-        drawn = gibbs(self.mu_, loadings, known, draws=draws, rng=np.random.default_rng(self.random_state))
+        drawn = gibbs(self.mu_, loadings, known, draws=draws, rng=np.random.default_rng(self._seed()))
         return Posterior(drawn.mean(axis=0), np.cov(drawn.T), drawn)
 
     def slate(self, k: int, *, draws: int = SLATE_DRAWS) -> Slate:
@@ -708,9 +773,9 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             Compared with the k items of the largest means.
         """
         n = len(self.items_)
-        if not 1 <= k <= n:
-            raise InputError(f"k is {k}", expected=f"1 to {n} items")
-        people = self.draw(draws, rng=np.random.default_rng(self.random_state))
+        require_whole("k", k, least=1, most=n, what="items")
+        require_whole("draws", draws, least=2)
+        people = self.draw(draws, rng=np.random.default_rng(self._seed()))
         chosen: list[int] = []
         best = np.full(draws, -np.inf)
         for _ in range(k):
@@ -761,13 +826,11 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         ChoiceData
         """
         n = len(self.items_)
-        if people < 1:
-            raise InputError(f"people is {people}", expected="at least 1")
-        if not 2 <= size <= n:
-            raise InputError(f"size is {size}", expected=f"2 to {n} items")
+        require_whole("people", people, least=1)
+        require_whole("size", size, least=2, most=n, what="items")
         if kind not in ("ranking", "best"):
             raise InputError(f"kind is {kind!r}", expected="'ranking' or 'best'")
-        rng = np.random.default_rng(self.random_state if random_state is None else random_state)
+        rng = np.random.default_rng(self._seed() if random_state is None else require_seed(random_state))
         utilities = self.draw(people, rng=rng)
         asked = np.argsort(rng.random((people, n)), axis=1)[:, :size]
         order = np.argsort(-np.take_along_axis(utilities, asked, axis=1), axis=1)
@@ -790,6 +853,7 @@ class CorrelatedProbit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
 
     def score(self, data: ChoiceData) -> float:
         """Mean log-likelihood of an event of other people's choices among the same items."""
+        require_choices(data)
         if data.items != self.items_:
             none = np.empty(0, np.int64)
             nobody = ChoiceData(self.items_, (), none.reshape(0, 3), none, none, none.reshape(0, 2), none)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -54,21 +54,27 @@ class Posterior:
 def groups_of(answer: Any) -> list[list[Hashable]]:
     """An answer as groups of tied items, best first: from ``"a>b~c"``, or from a sequence with lists as ties."""
     if isinstance(answer, str):
-        return [list(group) for group in parse_answer(answer)]
+        groups = parse_answer(answer)
+        if len(groups) < 2:
+            raise InputError(f"the answer {answer!r} prefers nothing", expected="an item above another, such as a>b")
+        return [list(group) for group in groups]
     if isinstance(answer, Sequence | np.ndarray):
         return [list(entry) if isinstance(entry, list | set | frozenset) else [entry] for entry in answer]
     raise InputError(f"answer {answer!r}", expected="a ranking such as ['a', 'b'], or text such as a>b")
 
 
 def answers_of(given: Any) -> list[Any]:
-    """Answers as a list: one text or ranking, or several."""
+    """Answers as a list: one text or ranking, or several. A text is one answer: items may hold commas."""
     if given is None:
         return []
     if isinstance(given, str):
-        return [part for part in (one.strip() for one in given.replace(";", ",").split(",")) if part]
+        return [given]
+    if isinstance(given, Mapping) or not isinstance(given, Iterable):
+        raise InputError(f"given is {given!r}", expected="a ranking such as ['a', 'b'], text such as a>b, or a list")
     listed = list(given)
     if listed and not any(
-        isinstance(one, list | tuple | np.ndarray) or (isinstance(one, str) and ">" in one) for one in listed
+        isinstance(one, list | tuple | np.ndarray) or (isinstance(one, str) and (">" in one or "~" in one))
+        for one in listed
     ):
         return [listed]
     return listed
