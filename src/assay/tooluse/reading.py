@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import re
 import sys
 import warnings
 import zipfile
@@ -33,12 +34,15 @@ __all__ = [
     "records",
     "tool_from_dict",
     "write",
+    "write_records",
 ]
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz", ".txt", ".eval")
 MESSAGE_KEYS = frozenset({"role", "type", "lc", "from", "parts"})
 SPAN_KEYS = frozenset({"attributes", "resourceSpans"})
 BLOCK = 1 << 20
+TWIN_FILE = re.compile("(simple|hard)_ver")
+"""TRAJECT-Bench keeps twins at the same place of two files."""
 BOM = b"\xef\xbb\xbf"
 
 
@@ -332,16 +336,21 @@ def write(
     1
     """
     writer = find_format(format).write
+    return write_records((writer(one) for one in trajectories), path, force=force)
+
+
+def write_records(found: Iterable[Any], path: str | os.PathLike[str], *, force: bool = False) -> int:
+    """Write JSON records, one a line, and say how many."""
     count = 0
     if os.fspath(path) == STREAM:
-        for one in trajectories:
-            print(dump(writer(one)))
+        for one in found:
+            print(dump(one))
             count += 1
         return count
     packed = os.fspath(path).endswith(".gz")
     with atomic_path(path, force=force) as temporary, (gzip.open if packed else open)(temporary, "wb") as stream:
-        for one in trajectories:
-            stream.write(dump(writer(one)).encode() + b"\n")
+        for one in found:
+            stream.write(dump(one).encode() + b"\n")
             count += 1
     return count
 
@@ -455,6 +464,10 @@ def read_gold(path: str | os.PathLike[str], *, structure: Structure | None = Non
         for number, (row, record) in enumerate(rows, start=1):
             gold = _read_gold(record, file, row, structure)
             gold.id = gold.id or (f"{stem}:{number}" if len(rows) > 1 else stem)
+            if TWIN_FILE.fullmatch(stem) and not gold.difficulty:
+                gold.difficulty = stem.partition("_")[0]
+                gold.domain = gold.domain or Path(file).parent.name
+                gold.id, gold.twin_id = f"{gold.domain}:{stem}:{number}", f"{gold.domain}:{number}"
             found.append(gold)
     seen: set[str] = set()
     for gold in found:
