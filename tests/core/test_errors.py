@@ -16,6 +16,11 @@ from assay.core.errors import AssayError, InputError, MissingPackageError
         (InputError("bad", file="a b.csv", row=2, column="é"), "a b.csv, row 2, column é: bad", 2),
         (InputError("two\nlines"), "two lines", 2),
         (MissingPackageError("numba", what="this"), "this needs the package numba: pip install numba", 1),
+        (
+            MissingPackageError("big", what="this", alone=True),
+            "this needs the package big: pip install --no-deps big",
+            1,
+        ),
         (AssayError("it failed"), "it failed", 1),
     ],
 )

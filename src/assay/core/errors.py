@@ -92,6 +92,8 @@ class MissingPackageError(AssayError, ImportError):
         What needs it.
     extra : str, optional
         The extra of this project that brings it.
+    alone : bool
+        Whether it is to be installed without what it asks for itself.
 
     Examples
     --------
@@ -99,14 +101,14 @@ class MissingPackageError(AssayError, ImportError):
     metric='levenshtein' needs the package rapidfuzz: pip install 'assay[mst]'
     """
 
-    def __init__(self, package: str, *, what: str, extra: str | None = None) -> None:
-        self.package, self.what, self.extra = package, what, extra
-        target = f"'assay[{extra}]'" if extra else package
+    def __init__(self, package: str, *, what: str, extra: str | None = None, alone: bool = False) -> None:
+        self.package, self.what, self.extra, self.alone = package, what, extra, alone
+        target = f"'assay[{extra}]'" if extra else f"--no-deps {package}" if alone else package
         super().__init__(f"{what} needs the package {package}: pip install {target}")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild_missing_package_error, (self.package, self.what, self.extra))
+        return (_rebuild_missing_package_error, (self.package, self.what, self.extra, self.alone))
 
 
-def _rebuild_missing_package_error(package: str, what: str, extra: str | None) -> MissingPackageError:
-    return MissingPackageError(package, what=what, extra=extra)
+def _rebuild_missing_package_error(package: str, what: str, extra: str | None, alone: bool) -> MissingPackageError:
+    return MissingPackageError(package, what=what, extra=extra, alone=alone)
