@@ -19,6 +19,8 @@ EQUAL_WEIGHT = 1e4
 """What equal arguments weigh: more than all shares of matched arguments together."""
 RANK_WEIGHT = 1e-6
 """What a difference of positions costs: it decides between pairs that are equally good."""
+TIE_WEIGHT = 1e-9
+"""What a later place is worth where that ties: a call before its time shifts the right one back by one."""
 DEFAULT = Matcher()
 
 
@@ -239,7 +241,7 @@ def _assign(
         for column, j in enumerate(predicted):
             identical = equal[row][column] and reference[i].args == calls[j].args
             share = 1.0 if identical else _matched_share(calls[j], reference[i], matcher)
-            weights[row, column] = EQUAL_WEIGHT * equal[row][column] + share - RANK_WEIGHT * abs(i - j)
+            weights[row, column] = EQUAL_WEIGHT * equal[row][column] + share - RANK_WEIGHT * abs(i - j) + TIE_WEIGHT * j
     rows, columns = linear_sum_assignment(weights, maximize=True)
     return [(wanted[r], predicted[c], equal[r][c]) for r, c in zip(rows, columns, strict=True)]
 

@@ -1,8 +1,9 @@
-"""The commands on a user's files: ``assay tooluse score``, ``diff``, ``convert`` and ``audit``."""
+"""The commands of ``assay tooluse``: score, diff, convert, audit, world, tasks, run and judge."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -17,6 +18,7 @@ from assay.core.jobs import (
     print_summary,
     require_other_file,
     require_streams,
+    shows_progress,
     stop_that_says,
     warnings_in_one_line,
 )
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from assay.tooluse.matchers import Matcher
     from assay.tooluse.trajectories import Gold, Tool
 
-__all__ = ["app", "audit", "convert", "diff", "score"]
+__all__ = ["app", "audit", "convert", "diff", "judge", "run", "score", "tasks_make", "world_call", "world_list"]
 
 app = App(
     name="tooluse",
@@ -34,6 +36,25 @@ app = App(
     help_format="rst",
     version_flags=[],
 )
+
+world_app = App(
+    name="world",
+    help="""The offline world of tools: list them, call one, or serve them all.
+
+Example: ``assay tooluse world call weekday_of date=2024-02-29``""",
+    help_format="rst",
+    version_flags=[],
+)
+tasks_app = App(
+    name="tasks",
+    help="""Tasks over the offline world, with executed references.
+
+Example: ``assay tooluse tasks make tasks.jsonl --structure sequential --n 3,4,5``""",
+    help_format="rst",
+    version_flags=[],
+)
+app.command(world_app)
+app.command(tasks_app)
 
 STOPPED = "stopped; nothing was written"
 AS_USUAL = Reporting()
@@ -443,7 +464,7 @@ def audit(data: InFile, /, *, reporting: Reporting = AS_USUAL) -> None:
     data
         A folder of tool and trajectory files in TRAJECT-Bench's layout or our own, or one file.
     """
-    from assay.tooluse.audit import audit as look
+    from assay.tooluse.auditing import audit as look
 
     with stop_that_says(STOPPED):
         found = look(data)
@@ -459,3 +480,403 @@ def audit(data: InFile, /, *, reporting: Reporting = AS_USUAL) -> None:
     if mistakes:
         total = sum(one.count for one in mistakes.values())
         raise AssayError(f"{total} faults of {len(mistakes)} kinds: {', '.join(mistakes)}")
+
+
+@world_app.command(name="list")
+def world_list(
+    domain: str | None = None,
+    /,
+    *,
+    to: Literal["names", "openai", "anthropic", "mcp"] = "names",
+    reporting: Reporting = AS_USUAL,
+) -> None:
+    """List the tools of the offline world.
+
+    Example: ``assay tooluse world list astronomy``
+
+    Parameters
+    ----------
+    domain
+        Only those of one domain.
+    to
+        Names with descriptions, or definitions as an API takes them, as JSON.
+    """
+    import json
+
+    from assay.tooluse.world import ToolWorld, tool_as
+
+    tools = ToolWorld.load().tools()
+    domains = list(dict.fromkeys(one.domain for one in tools))
+    if domain is not None and domain not in domains:
+        raise InputError(f"domain '{domain}'", expected=f"one of: {', '.join(domains)}")
+    chosen = [one for one in tools if domain in (None, one.domain)]
+    if to != "names":
+        print(json.dumps([tool_as(one, to) for one in chosen], ensure_ascii=False, indent=1))
+        return
+    lines = [f"{one.domain:<10} {one.name:<26} {one.description}" for one in chosen]
+    summary = {"tools": [{"name": one.name, "domain": one.domain, "description": one.description} for one in chosen]}
+    print_summary(summary, lines, reporting=reporting)
+
+
+@world_app.command(name="call")
+def world_call(
+    name: str,
+    arguments: Annotated[tuple[str, ...], Parameter(allow_leading_hyphen=True)] = (),
+    /,
+    *,
+    reporting: Reporting = AS_USUAL,
+) -> None:
+    """Call a tool of the offline world and print its result as JSON; status 1 where the tool says it can't.
+
+    Example: ``assay tooluse world call convert_on_date amount=100 source=EUR target=USD date=2020-01-02``
+
+    Parameters
+    ----------
+    name
+        The tool.
+    arguments
+        parameter=value, or one JSON object.
+    """
+    import json
+
+    from assay.tooluse.world import ToolWorld
+
+    world = ToolWorld.load()
+    if name not in world.declarations:
+        from rapidfuzz.process import extract
+
+        near = ", ".join(found[0] for found in extract(name, list(world.declarations), limit=3))
+        raise InputError(f"no tool is called '{name}'", expected=f"one of: {near}, or another that world list shows")
+    result = world.call(name, _arguments(arguments, world.declarations[name].tool))
+    if "error" in result:
+        raise AssayError(f"{name}: {result['error']}")
+    if not reporting.quiet:
+        print(json.dumps(result, ensure_ascii=False))
+
+
+def _arguments(given: Sequence[str], tool: Tool) -> dict[str, Any]:
+    """``lat=47 city=Zurich``, or one JSON object, by the tool's types."""
+    from assay.tooluse.formats._builder import load_json
+
+    if len(given) == 1 and given[0].lstrip().startswith("{"):
+        try:
+            found: dict[str, Any] = load_json(given[0])
+        except ValueError as error:
+            raise InputError("the arguments are not JSON", expected="a JSON object, or parameter=value") from error
+        return found
+    args: dict[str, Any] = {}
+    for one in given:
+        name, separator, text = one.partition("=")
+        if not separator:
+            raise InputError(f"argument '{one}'", expected="parameter=value, or one JSON object")
+        kind = tool.properties.get(name, {}).get("type")
+        try:
+            args[name] = text if kind in (None, "string") else load_json(text)
+        except ValueError as error:
+            raise InputError(f"{name} is '{text}'", expected=f"a value of type {kind}") from error
+    return args
+
+
+@world_app.command(name="serve")
+def world_serve(
+    *,
+    mcp: Flag = False,
+    openai_tools: Flag = False,
+    http: Flag = False,
+    host: str = "127.0.0.1",
+    port: WholeNumber = 8000,
+) -> None:
+    """Serve the tools: as a server of the Model Context Protocol, or print their definitions for an OpenAI endpoint.
+
+    Example: ``assay tooluse world serve --openai-tools``
+
+    Parameters
+    ----------
+    mcp
+        Speak the Model Context Protocol on standard input and output.
+    openai-tools
+        Print the definitions that an OpenAI endpoint takes.
+    http
+        With --mcp: speak over HTTP at /mcp instead.
+    host
+        Where to listen.
+    port
+        The port.
+    """
+    if mcp == openai_tools:
+        raise InputError("world serve", expected="one of --mcp and --openai-tools")
+    if openai_tools:
+        world_list(to="openai")
+        return
+    from assay.tooluse.serving import serve_http, serve_stdio
+
+    if http:
+        serve_http(host=host, port=port)
+    else:
+        serve_stdio()
+
+
+@tasks_app.command(name="make")
+def tasks_make(
+    out: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    /,
+    *,
+    structure: StructureName = "parallel",
+    n: str = "3-10",
+    difficulty: Literal["simple", "hard", "both"] = "both",
+    per_n: WholeNumber = 40,
+    seed: WholeNumber = 0,
+    reporting: Reporting = AS_USUAL,
+) -> None:
+    """Make tasks over the offline world, with references that were executed.
+
+    Example: ``assay tooluse tasks make tasks.jsonl --structure sequential --n 3-5 --per-n 2``
+
+    Parameters
+    ----------
+    out
+        Where they go (.jsonl), or - for standard output.
+    structure
+        Independent calls, a chain, or two chains that meet.
+    n
+        How many calls: 4, 3,5,7 or 3-10.
+    difficulty
+        Queries that name tools and values, queries that hide both, or twins of both kinds.
+    per-n
+        Trajectories for each number of calls.
+    seed
+        The same seed gives the same tasks.
+    """
+    from assay.core.files import check_output
+    from assay.tooluse.reading import gold_to_dict, write_records
+    from assay.tooluse.tasks import make_tasks
+
+    require_streams(out, reporting)
+    if out != STREAM:
+        check_output(out, force=reporting.force)
+    with stop_that_says(STOPPED):
+        made = make_tasks(_sizes(n), structure, difficulty, seed, per_n=per_n)
+    write_records(map(gold_to_dict, made), out, force=reporting.force)
+    calls = sum(len(one.calls) for one in made)
+    lines = [f"tasks        {len(made)} with {calls} calls"]
+    print_summary({"tasks": len(made), "calls": calls, "output": out}, lines, reporting=reporting, out=out)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    """``3-10`` or ``3,5,7`` as numbers."""
+    first, dash, last = text.partition("-")
+    try:
+        return tuple(range(int(first), int(last) + 1)) if dash else tuple(map(int, text.split(",")))
+    except ValueError:
+        raise InputError(
+            f"--n is '{text}'", expected="a number, numbers with commas, or a range such as 3-10"
+        ) from None
+
+
+def _client(base_url: str | None, model: str, key_variable: str, temperature: float, max_tokens: int | None) -> Any:
+    from assay.tooluse.clients import DEFAULT_TOKENS, EndpointClient, LocalClient
+
+    if base_url is None:
+        return LocalClient(model, temperature=temperature, max_tokens=max_tokens or 128)
+    key = os.environ.get(key_variable, "none")
+    return EndpointClient(base_url, model, key, temperature=temperature, max_tokens=max_tokens or DEFAULT_TOKENS)
+
+
+@app.command
+def run(
+    tasks: InFile,
+    /,
+    *,
+    out: Annotated[str, Parameter(alias="-o")],
+    model: str = "smollm2",
+    base_url: str | None = None,
+    key_variable: str = "OPENAI_API_KEY",
+    agent: Literal["native", "direct", "cot", "react", "dynamic", "select"] = "native",
+    pool: str = "domain",
+    encoder: Literal["minilm", "bm25"] = "minilm",
+    trials: WholeNumber = 1,
+    concurrency: WholeNumber = 8,
+    max_turns: WholeNumber | None = None,
+    temperature: float = 0.0,
+    max_tokens: WholeNumber | None = None,
+    part: str = "1/1",
+    seed: WholeNumber = 0,
+    reporting: Reporting = AS_USUAL,
+) -> None:
+    """Let a model work on tasks with the tools of the offline world; the same command goes on where it stopped.
+
+    Example: ``assay tooluse run tasks.jsonl -o runs.jsonl --base-url http://localhost:8000/v1 --model mine``
+
+    Parameters
+    ----------
+    tasks
+        From assay tooluse tasks make, or references in our own format.
+    out
+        Finished runs, one line each. An existing file is gone on with; --force begins anew.
+    model
+        The endpoint's name of the model. Without --base-url a model on this machine: smollm2 from its package, a
+        folder, a .gguf file, or a name on the hub.
+    base-url
+        An endpoint that speaks OpenAI's protocol.
+    key-variable
+        The environment variable with the endpoint's key.
+    agent
+        native: the endpoint's tool calling. direct and cot: one prompt. react: thoughts and actions; dynamic: react
+        that looks for tools anew after each thought. select: the nearest tool a sentence, by the encoder alone.
+    pool
+        Which tools are shown: all, domain, fixed:20, retrieval:20.
+    encoder
+        What retrieves tools.
+    trials
+        Repetitions of each task.
+    concurrency
+        Runs under way at once.
+    max-turns
+        After how many turns a run is stopped; by default max(8, 2n + 2).
+    temperature
+        0 for the likeliest answer.
+    max-tokens
+        The longest answer; 4096, and 128 for a model on this machine.
+    part
+        i/N: only that part of the tasks, for several machines. The files of all parts together are the whole.
+    seed
+        Of fixed pools.
+    """
+    from pathlib import Path
+
+    from assay.tooluse.reading import read_gold
+    from assay.tooluse.retrieval import Retriever
+    from assay.tooluse.running import evaluate
+
+    golds = read_gold(tasks)
+    if out == STREAM:
+        raise InputError("--out is -", expected="a file, which a stopped run goes on from")
+    require_other_file(out, tasks)
+    from assay.core.files import check_output
+
+    check_output(out, force=True)
+    if reporting.force:
+        Path(out).unlink(missing_ok=True)
+    settings = (
+        f"model={model} agent={agent} pool={pool} encoder={encoder} temperature={temperature:g} "
+        f"max_turns={max_turns or 'auto'} max_tokens={max_tokens or 'auto'} seed={seed}"
+    )
+
+    def watch(done: int, total: int) -> None:
+        print(f"\r{done} of {total} runs", end="" if done < total else "\n", file=sys.stderr, flush=True)
+
+    with stop_that_says(f"stopped; finished runs are in {out}, and the same command goes on"):
+        found = evaluate(
+            _client(base_url, model, key_variable, temperature, max_tokens),
+            golds,
+            pool,
+            agent,
+            trials,
+            concurrency,
+            retriever=Retriever(encoder),
+            max_turns=max_turns,
+            seed=seed,
+            out=out,
+            part=part,
+            settings=settings,
+            watch=watch if shows_progress(reporting) else None,
+        )
+    errors = sum(one.error is not None for one in found)
+    calls = sum(len(one.calls) for one in found)
+    lines = [f"runs         {len(found)} with {calls} calls"]
+    if errors:
+        lines.append(f"errors       {errors}, run again by the same command")
+    summary = {"runs": len(found), "calls": calls, "errors": errors, "settings": settings, "output": out}
+    print_summary(summary, lines, reporting=reporting, out=out)
+    if errors == len(found) and errors:
+        raise AssayError(f"every run failed: {found[0].error}")
+
+
+@app.command
+def judge(
+    runs: InFile,
+    /,
+    *,
+    gold: str,
+    out: OutFile = None,
+    kind: Literal["brief", "full", "answer", "compare"] = "brief",
+    other: str | None = None,
+    model: str = "smollm2",
+    base_url: str | None = None,
+    key_variable: str = "OPENAI_API_KEY",
+    tools: str | None = None,
+    cache: str | None = None,
+    format: str = "auto",
+    concurrency: WholeNumber = 8,
+    reporting: Reporting = AS_USUAL,
+) -> None:
+    """Let a model judge runs; a judgement that fails is missing and counts in no mean.
+
+    Example: ``assay tooluse judge runs.jsonl --gold gold.jsonl --base-url http://localhost:8000/v1 --model judge``
+
+    Parameters
+    ----------
+    runs
+        Runs, as for assay tooluse score.
+    gold
+        The tasks with their reference answers.
+    out
+        Where the judgements go, one JSON record a line, with the judge, a hash of what was asked, and its raw replies.
+    kind
+        brief: can these tools satisfy the request (0 to 10). full: tools, arguments, completeness (0 to 10). answer: is
+        the final answer the reference's. compare: which of two runs is better, asked in both orders.
+    other
+        The second runs for --kind compare.
+    model
+        The judge, as for assay tooluse run.
+    base-url
+        The judge's endpoint.
+    key-variable
+        The environment variable with the endpoint's key.
+    tools
+        The tools that were on offer, for their descriptions; those of the offline world without it.
+    cache
+        A folder of earlier judgements.
+    format
+        The runs' format, where it can't be told from the record.
+    concurrency
+        Judgements under way at once.
+    """
+    from pathlib import Path
+
+    from assay.core.files import check_output
+    from assay.tooluse.judging import judge_many, judgement_to_dict
+    from assay.tooluse.reading import read, read_gold, write_records
+    from assay.tooluse.resampling import cluster_bootstrap
+    from assay.tooluse.world import ToolWorld
+
+    require_streams(out, reporting)
+    if out is not None and out != STREAM:
+        require_other_file(out, runs, gold)
+        check_output(out, force=reporting.force)
+    tasks = read_gold(gold)
+    given = [one for one in read(runs, format) if one.error is None]
+    with stop_that_says("stopped; judgements so far are in the cache, if one was given"):
+        found = judge_many(
+            _client(base_url, model, key_variable, 0.0, None),
+            given,
+            tasks,
+            kind,
+            tools=_read_tools(tools) if tools else ToolWorld.load().tools(),
+            others=read(other, format) if other else (),
+            cache=Path(cache) if cache else None,
+            concurrency=concurrency,
+        )
+    if out is not None:
+        write_records(map(judgement_to_dict, found), out, force=reporting.force)
+    clusters = {task.id: task.cluster for task in tasks}
+    mean = cluster_bootstrap([one.value for one in found], [clusters[one.id] for one in found])
+    missing = len(found) - mean.n
+    lines = [f"judgements   {mean.n} of {len(found)}, {missing} failed and are missing"]
+    if mean.n:
+        lines.append(f"mean         {mean.mean:.3f} ({mean.low:.3f} to {mean.high:.3f})")
+    summary = {"kind": kind, "judgements": mean.n, "missing": missing, "mean": mean.mean, "low": mean.low,
+               "high": mean.high, "output": out}  # fmt: skip
+    print_summary(summary, lines, reporting=reporting, out=out)
+    if found and missing == len(found):
+        raise AssayError(f"every judgement failed: {found[0].replies[-1] if found[0].replies else 'no reply'}")

