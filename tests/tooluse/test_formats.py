@@ -203,6 +203,14 @@ def test_other_spellings(record: Any, expected: str) -> None:
     assert [(call.name, call.args) for call in run.calls] == [("f", {})]
 
 
+@pytest.mark.parametrize("result", ["text", {"result": "x"}, {"output": "x"}, ["a"]])
+@pytest.mark.parametrize("name", [name for name in FORMATS if name not in NO_RESULTS])
+def test_results_of_every_shape_come_back(name: str, result: Any) -> None:
+    run = Trajectory([Call("f", {}, result=result)], id="1")
+    (again,) = FORMATS[name].read(FORMATS[name].write(run))
+    assert again.calls[0].result == result
+
+
 def test_tags_of_search_and_python_are_tools() -> None:
     text = "<think>x</think><search>zone of Zürich</search><information>UTC+1</information><python>1+1</python>"
     (run,) = FORMATS["tags"].read({"text": text + "<result>2</result> It is 2."})

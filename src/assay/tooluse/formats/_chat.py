@@ -31,6 +31,8 @@ __all__ = [
 
 ANTHROPIC_CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 ANTHROPIC_RESULT = "tool_result"
+WRAPPER = "output"
+"""Under this key Gemini's API wants an answer that isn't an object."""
 
 
 def items(record: Any, *keys: str) -> list[Any]:
@@ -287,8 +289,8 @@ def read_gemini(record: Any) -> Iterable[Trajectory]:
                 made.call(call.get("name"), call.get("args"), id=call.get("id"))
             elif (answer := _either(part, "functionResponse", "function_response")) is not None:
                 response = answer.get("response")
-                if isinstance(response, Mapping) and set(response) == {"result"}:
-                    response = response["result"]
+                if isinstance(response, Mapping) and set(response) == {WRAPPER}:
+                    response = response[WRAPPER]
                 made.result(response, id=answer.get("id"), name=answer.get("name"))
             elif "text" in part and not part.get("thought"):
                 (made.say if model else made.user)(part["text"])
@@ -308,7 +310,8 @@ def write_gemini(trajectory: Trajectory) -> dict[str, Any]:
             args = call.raw_args if call.parse_error else call.args
             calls.append({"functionCall": {**known, "name": call.name, "args": args}})
             if call.result is not None:
-                answer = call.result if isinstance(call.result, dict) else {"result": call.result}
+                plain = not isinstance(call.result, dict) or set(call.result) == {WRAPPER}
+                answer = {WRAPPER: call.result} if plain else call.result
                 answers.append({"functionResponse": {**known, "name": call.name, "response": answer}})
         contents.append({"role": "model", "parts": calls})
         if answers:
