@@ -127,6 +127,11 @@ def inspect_scorer(
     ------
     MissingPackageError
         The extra ``tooluse-inspect`` isn't installed.
+
+    Examples
+    --------
+    >>> from inspect_ai import Task  # doctest: +SKIP
+    >>> Task(dataset, scorer=inspect_scorer(golds))  # doctest: +SKIP
     """
     try:
         from inspect_ai.scorer import Score, mean, scorer, stderr

@@ -97,6 +97,15 @@ def iterate(path: str | os.PathLike[str], format: str = "auto") -> Iterator[Traj
     Yields
     ------
     Trajectory
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+    ...     _ = file.write('{"id": "1", "calls": []}')
+    ...     file.flush()
+    ...     [run.id for run in iterate(file.name)]
+    ['1']
     """
     chosen = None if format == "auto" else find_format(format)
     for file in _files(path):
@@ -645,6 +654,15 @@ def read_tools(path: str | os.PathLike[str]) -> list[Tool]:
     ------
     InputError
         A file can't be read, or something in it isn't a tool.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+    ...     _ = file.write('[{"name": "news", "input_schema": {"type": "object"}}]')
+    ...     file.flush()
+    ...     read_tools(file.name)[0].name
+    'news'
     """
     found: list[Tool] = []
     for file in _files(path):

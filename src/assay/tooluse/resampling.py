@@ -157,6 +157,20 @@ def mcnemar(first: Sequence[bool], second: Sequence[bool]) -> float:
 def pass_at_k(n: int, c: int, k: int) -> float:
     """The chance that at least one of k trials succeeds, unbiased from c successes in n: 1 - C(n-c, k) / C(n, k).
 
+    Parameters
+    ----------
+    n, c, k : int
+        Trials, successes among them, and how many are looked at.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    InputError
+        k isn't from 1 to n.
+
     Examples
     --------
     >>> pass_at_k(4, 1, 2)
@@ -168,6 +182,20 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 def pass_hat_k(n: int, c: int, k: int) -> float:
     """The chance that all of k trials succeed, unbiased from c successes in n: C(c, k) / C(n, k).
+
+    Parameters
+    ----------
+    n, c, k : int
+        Trials, successes among them, and how many are looked at.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    InputError
+        k isn't from 1 to n.
 
     Examples
     --------
