@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -282,3 +283,14 @@ def test_the_evaluator_has_the_signature_of_agentevals_and_grades() -> None:
     assert ours(outputs=messages('{"x": 1}'), reference_outputs=messages('{"x": 1}', '{"x": 2}'))[
         "score"
     ] == pytest.approx(2 / 3)
+
+
+def test_a_harness_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from assay.core.errors import MissingPackageError
+    from assay.tooluse.plugins import inspect_scorer
+
+    monkeypatch.setitem(sys.modules, "inspect_ai.scorer", None)
+    with pytest.raises(
+        MissingPackageError, match=r"needs the package inspect-ai: pip install 'assay\[tooluse-inspect\]'"
+    ):
+        inspect_scorer([])
