@@ -73,10 +73,12 @@ def metrics(*, per_n: int, runs: int, seeds: int | None = None) -> tuple[Case, .
     )
 
 
-def scalings(*, per_n: int, seeds: int | None = None) -> tuple[Case, ...]:
+def scalings(*, per_n: int, seeds: int | None = None, selected: int | None = None) -> tuple[Case, ...]:
     """Exact match by the number of calls: of selection, and of calls that fail independently."""
     return (
-        Case("fall", {"task": "select", "sizes": SIZES, "per_n": max(10, per_n // 100)}, arms=("bm25",), seeds=seeds),
+        Case(
+            "fall", {"task": "select", "sizes": SIZES, "per_n": max(10, per_n // 100)}, arms=("bm25",), seeds=selected
+        ),
         Case("scaling", {"task": "scaling", "sizes": SIZES, "per_n": per_n}, arms=("independent",), seeds=seeds),
     )
 
@@ -188,9 +190,9 @@ SCALES = {
     "laptop": Scale(
         cases=(
             *selections(per_n=4, small=2, seeds=6, small_seeds=5),
-            *retrievals(per_n=4, seeds=6),
+            *retrievals(per_n=4, seeds=7),
             *metrics(per_n=6, runs=3000),
-            *scalings(per_n=4000),
+            *scalings(per_n=4000, seeds=15, selected=25),
             *speeds(sizes=(4, 8, 16, 32), megabytes=(10, 40, 160), thousands=100, seeds=5),
         ),
         seeds=10,
@@ -258,9 +260,7 @@ CLAIMS = (
         "official-inclusion-bounds-em",
         "The official Inclusion is never below the official EM",
         source="Inclusion above EM in every table",
-        test=always(
-            lambda t: t["official_violations"] == 0, rate=0.001, checks="runs", arms=["exact"], cases=["inclusion"]
-        ),
+        test=always(lambda t: t["official_violations"] == 0, arms=["exact"], cases=["inclusion"]),
         note="References that repeat a tool break it.",
     ),
     Claim(
