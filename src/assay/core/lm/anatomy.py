@@ -42,6 +42,17 @@ class Anatomy:
     embedding: nn.Module
     finish: Callable[[Tensor], Tensor]
 
+    @property
+    def vectors(self) -> Tensor:
+        """The input embeddings, of shape (vocabulary, d)."""
+        weight: Tensor = self.embedding.weight  # type: ignore[assignment]
+        return weight
+
+    @property
+    def device(self) -> torch.device:
+        """Where token numbers go."""
+        return self.vectors.device
+
     def block_name(self, layer: int) -> str:
         """The dotted name of a block, such as ``"model.layers.7"``."""
         return f"{self.name}.{layer}"
