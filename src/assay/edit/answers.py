@@ -13,6 +13,7 @@ from assay.core.lm.anatomy import Anatomy
 from assay.core.lm.recording import Recording, record, replay
 from assay.core.lm.scoring import collate
 from assay.edit.fitting import FitSettings, FittedBlock, run_block
+from assay.edit.targets import frozen
 
 __all__ = ["fit_to_answers"]
 
@@ -75,10 +76,7 @@ def fit_to_answers(
     optimiser = torch.optim.AdamW(block.parameters(), lr=settings.rate, weight_decay=settings.weight_decay)
     steps = round(settings.steps * (0.5 + float(alpha.mean())))
     losses: list[float] = []
-    flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-    try:
-        for parameter, _ in flags:
-            parameter.requires_grad_(False)
+    with frozen(model):
         for step in range(steps):
             picked = []
             for batch, recording in sides:
@@ -100,9 +98,6 @@ def fit_to_answers(
             optimiser.step()
             if watch is not None:
                 watch(step, losses[-1])
-    finally:
-        for parameter, flag in flags:
-            parameter.requires_grad_(flag)
     tensors = {name: parameter.detach() for name, parameter in block.named_parameters()}
     moved = sum(float((tensors[name] - start[name]).double().square().sum()) for name in start) ** 0.5
     return FittedBlock(tensors, losses, moved)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +11,7 @@ import torch
 from torch import Tensor
 
 from assay.core.errors import InputError
+from assay.edit.folders import atomic_folder
 
 __all__ = ["LoraAdapter", "to_lora"]
 
@@ -60,11 +59,6 @@ class LoraAdapter:
         """
         from safetensors.torch import save_file
 
-        target = Path(folder)
-        if target.exists() and not force:
-            raise InputError("exists already", file=target, expected="another name, or --force")
-        if not target.parent.is_dir():
-            raise InputError(f"the folder {target.parent} doesn't exist", file=target, expected="an existing folder")
         config = {
             "peft_type": "LORA",
             "task_type": "CAUSAL_LM",
@@ -82,17 +76,10 @@ class LoraAdapter:
         tensors |= {
             f"base_model.model.{name}.lora_B.weight": _padded(one, self.rank, 1) for name, one in self.up.items()
         }
-        temporary = Path(tempfile.mkdtemp(prefix=".", dir=target.parent))
-        try:
+        with atomic_folder(folder, force=force) as temporary:
             save_file(tensors, str(temporary / "adapter_model.safetensors"))
             (temporary / "adapter_config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
-            temporary.chmod(0o755)
-            if target.exists():
-                shutil.rmtree(target)
-            temporary.rename(target)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-        return target
+        return Path(folder)
 
 
 def to_lora(deltas: Mapping[str, Tensor], *, rank: int, transposed: frozenset[str] = frozenset()) -> LoraAdapter:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -204,6 +204,7 @@ def evaluate_edits(
     context: Context | None = None,
     old_answers: Sequence[str] | None = None,
     similarity: bool = False,
+    paraphrases_said: int | None = None,
 ) -> list[dict[str, Any]]:
     """Rate what a model says to edited questions.
 
@@ -227,6 +228,8 @@ def evaluate_edits(
         The answers that are to go; the requests' ground truths without.
     similarity : bool
         Whether to compare sentence embeddings too, for which the extra ``embeddings`` is needed.
+    paraphrases_said : int, optional
+        How many paraphrases of each request the model answers in its own words; all without.
 
     Returns
     -------
@@ -250,7 +253,8 @@ def evaluate_edits(
     with applied:
         _teacher_forced(model, tokenizer, requests, rows, old, context)
         if generated:
-            _in_its_own_words(model, tokenizer, requests, rows, max_new_tokens, judge, context, similarity)
+            shortened = [replace(request, paraphrases=request.paraphrases[:paraphrases_said]) for request in requests]
+            _in_its_own_words(model, tokenizer, shortened, rows, max_new_tokens, judge, context, similarity)
     for row in rows:
         for name in ("nll", "rougeL_recall"):
             if f"{name}_original" in row:

@@ -296,7 +296,7 @@ class PIPE:
         Of several blocks each takes its share of what is still missing at the last one, in ascending order; each is
         put into the model for the next, and taken out in the end.
         """
-        texts = self._drawn()
+        texts = self.draw_preserved()
         tensors: dict[str, Tensor] = {}
         losses: list[list[float]] = []
         device = self.anatomy.device
@@ -463,7 +463,7 @@ class PIPE:
     ) -> EditPatch:
         questions, answers = self.prompts.pairs(requests)
         pad = pad_token(self.tokenizer)
-        texts = self._drawn()
+        texts = self.draw_preserved()
         preserve = record_rows(self.model, self.anatomy, texts, self.layers, pad=pad) if texts else None
         fitted = fit_to_answers(
             self.model,
@@ -491,8 +491,8 @@ class PIPE:
         wrappers = WRAPPERS[: self.config.wrap]
         return [self.prompts.question(wrap(request.question)) for request in requests for wrap in wrappers]
 
-    def _drawn(self) -> list[list[int]]:
-        """Texts to preserve, drawn anew for each batch."""
+    def draw_preserved(self) -> list[list[int]]:
+        """Tokens of texts to preserve, drawn anew at each call."""
         count = min(self.config.preserved, len(self.preserve))
         chosen = self._draws.permutation(len(self.preserve))[:count]
         return [self._tokens(self.preserve[int(index)]) for index in chosen]

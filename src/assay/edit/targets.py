@@ -9,7 +9,8 @@ path that it would take alone. Tokens before the shifted one never change above,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -108,6 +109,7 @@ def find_targets(
     groups: Sequence[int] | None = None,
     pad: int = 0,
     keep_prefix: bool = True,
+    scored: Sequence[int] | None = None,
     watch: Callable[[int, Tensor], None] | None = None,
 ) -> TargetKeys:
     """Find the shifts after block `layer` that make the model give the answers.
@@ -130,6 +132,8 @@ def find_targets(
         The token that fills up.
     keep_prefix : bool
         Keep the keys and values of the tokens before the shifted one, rather than run them at every step.
+    scored : sequence of int, optional
+        How many tokens at the end of each answer count; all without.
     watch : callable, optional
         Told each step's number and losses.
 
@@ -140,6 +144,8 @@ def find_targets(
     chosen = settings or TargetSettings()
     device = anatomy.device
     batch = collate(prompts, answers, pad=pad, device=device, align_prompts=True)
+    if scored is not None:
+        batch = batch.ending(scored)
     column = int(batch.last_prompt[0])
     prefix = column if keep_prefix else 0
     recording = record_after_prefix(model, anatomy, batch.input_ids, batch.attention_mask, prefix=prefix, keep=(layer,))
@@ -160,7 +166,7 @@ def find_targets(
     best = shift.detach().clone()
     done = torch.zeros(count, dtype=torch.bool, device=device)
     failed = torch.zeros(count, dtype=torch.bool, device=device)
-    with _frozen(model):
+    with frozen(model):
         for step in range(chosen.steps):
             delta = shift * unit
             shifted = (hidden[:, at].float() + delta[owners]).to(hidden.dtype)
@@ -197,16 +203,14 @@ def _group_mean(values: Tensor, owners: Tensor, count: int) -> Tensor:
     return sums / torch.bincount(owners, minlength=count)
 
 
-class _frozen:
-    """Ask for no gradients of the weights, and put the flags back."""
-
-    def __init__(self, model: Any) -> None:
-        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-
-    def __enter__(self) -> None:
-        for parameter in self.parameters:
+@contextmanager
+def frozen(model: Any) -> Iterator[None]:
+    """Ask for no gradients of the weights in a block of code, and put the flags back."""
+    asked = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    try:
+        for parameter in asked:
             parameter.requires_grad_(False)
-
-    def __exit__(self, *_: object) -> None:
-        for parameter in self.parameters:
+        yield
+    finally:
+        for parameter in asked:
             parameter.requires_grad_(True)
