@@ -220,7 +220,7 @@ def test_the_plain_procedure_and_ours_find_the_same_block():
     """Without padding (prompts and texts of one length) released code and ours differ in cost, not in result."""
     lm = random_llama()
     before = state(lm.model)
-    requests = [EditRequest("Who wrote it?", "Ann did."), EditRequest("Who wrote us?", "Bo.")]
+    requests = [EditRequest("Who wrote it?", "Ann did."), EditRequest("Who wrote at?", "Bo.")]
     one = editor(lm, preset="unke", target_rate="auto", target_steps=6, fit_steps=5)
     [layer] = one.layers
     texts = one.draw_preserved()[:1]

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from assay.edit.tuning import fine_tune_lora as fine_tune_lora
     from assay.edit.windows import any_edit as any_edit
 
-__all__ = [
-    "PIPE",
+__all__ = [  # noqa: RUF022 - in the order of sorted()
     "Calibration",
     "EditPatch",
     "EditRequest",
@@ -40,6 +39,7 @@ __all__ = [
     "KeyStatistics",
     "Locality",
     "LoraAdapter",
+    "PIPE",
     "PipeConfig",
     "TangleReport",
     "any_edit",

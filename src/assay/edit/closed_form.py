@@ -46,6 +46,11 @@ class KeyStatistics:
         ``E[k kᵀ]``.
     tokens : int
         Over how many tokens.
+
+    Examples
+    --------
+    >>> KeyStatistics({1: torch.eye(2, dtype=torch.float64)}, 40).tokens
+    40
     """
 
     def __init__(self, moments: dict[int, Tensor], tokens: int) -> None:

@@ -179,6 +179,14 @@ def locality(
     Returns
     -------
     Locality
+
+    Examples
+    --------
+    >>> from assay.core.lm import random_llama
+    >>> lm = random_llama()
+    >>> found = locality(lm.model, lm.tokenizer, [("Which colour?", "blue")], ["The sky was"], max_new_tokens=2)
+    >>> found.right.tolist()
+    [False]
     """
     asked = [index for index in range(len(pairs)) if only is None or only[index]]
     texts = [chat_prompt(tokenizer, pairs[index][0]) for index in asked]

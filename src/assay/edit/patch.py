@@ -269,6 +269,13 @@ def chain(patches: Sequence[EditPatch]) -> EditPatch:
     ------
     InputError
         There is none, or one doesn't follow on those before it.
+
+    Examples
+    --------
+    >>> zero, one = torch.zeros(2), torch.ones(2)
+    >>> first, second = EditPatch({"w": one}, {"w": zero}), EditPatch({"w": one + one}, {"w": one})
+    >>> chain([first, second]).tensors["w"].tolist()
+    [2.0, 2.0]
     """
     if not patches:
         raise InputError("there is no patch", expected="at least one")

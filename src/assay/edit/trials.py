@@ -27,7 +27,7 @@ from assay.edit.pipe import PIPE
 from assay.edit.reference import edit_plainly
 from assay.edit.request_files import read_requests
 from assay.edit.requests import EditRequest
-from assay.edit.tangle import TangleReport, old_answers, tangle_score
+from assay.edit.tangle import Calibration, TangleReport, old_answers, tangle_score
 from assay.edit.targets import TargetKeys
 from assay.edit.tuning import fine_tune, fine_tune_lora
 from assay.edit.windows import any_edit
@@ -53,6 +53,7 @@ class _Prepared:
 
     records: list[EditRequest]
     report: TangleReport
+    official: TangleReport
     targets: TargetKeys
     rest: Locality
 
@@ -69,7 +70,9 @@ def _prepared(model: str, device: str, facts: str, count: int, seed: int, steps:
     report = tangle_score(lm.model, lm.tokenizer, records, max_old_tokens=32)
     editor = PIPE(lm.model, lm.tokenizer, target_steps=steps, skip_known=False)
     rest = locality(lm.model, lm.tokenizer, locality_pairs(), neutral_prompts(), max_new_tokens=10)
-    return _Prepared(records, report, editor.find_targets(records), rest)
+    told = [replace(one, ground_truth=old or " ") for one, old in zip(records, report.old_answers, strict=True)]
+    official = tangle_score(lm.model, lm.tokenizer, told, variant="official")
+    return _Prepared(records, report, official, editor.find_targets(records), rest)
 
 
 def _records(lm: LanguageModel, facts: str, count: int, seed: int) -> list[EditRequest]:
@@ -148,7 +151,8 @@ def _made(arm: Mapping[str, Any], lm: LanguageModel, prepared: _Prepared, trial:
     if make == "lora":
         return fine_tune_lora(lm.model, lm.tokenizer, records, seed=trial.seed, **arm.get("settings", {}))
     switches = {**steps, **arm.get("settings", {})}
-    editor = PIPE(lm.model, lm.tokenizer, seed=trial.seed, skip_known=False, **switches)
+    calibration = Calibration(tuple(case["calibration"])) if "calibration" in case else None
+    editor = PIPE(lm.model, lm.tokenizer, seed=trial.seed, skip_known=False, calibration=calibration, **switches)
     if make == "gated":
         questions = [question for question, _ in locality_pairs()[::2]]
         return fit_gated(
@@ -164,7 +168,8 @@ def _made(arm: Mapping[str, Any], lm: LanguageModel, prepared: _Prepared, trial:
             editor, records, method=arm["method"], covariance_weight=float(arm.get("weight", 100.0))
         )
     own_targets = any(name in switches for name in ("wrap", "layer", "objective"))
-    return editor.fit(records, report=prepared.report, targets=None if own_targets else prepared.targets)
+    report = prepared.official if editor.config.variant == "official" else prepared.report
+    return editor.fit(records, report=report, targets=None if own_targets else prepared.targets)
 
 
 def _in_context(request: EditRequest) -> str:
@@ -362,7 +367,7 @@ def _depth(trial: Trial) -> Numbers:
     """The fit of one block in models of several depths."""
     blocks = int(trial.case_settings["blocks"])
     lm = random_llama(seed=trial.seed, blocks=blocks, width=256)
-    editor = PIPE(lm.model, lm.tokenizer, layer=1, fit_steps=25, seed=trial.seed)
+    editor = PIPE(lm.model, lm.tokenizer, layer=1, fit_steps=10, seed=trial.seed)
     targets = [editor.prompts.question(one.question) for one in novel_records(8, seed=trial.seed)]
     pad = pad_token(lm.tokenizer)
     prompts, real = record_rows(lm.model, editor.anatomy, targets, (1,), pad=pad)
