@@ -515,12 +515,10 @@ def _load(loading: Loading) -> LanguageModel:
 
 
 def _save_model(lm: LanguageModel, out: str, reporting: Reporting) -> None:
-    from transformers.utils import logging
-
+    from assay.core.lm.loading import quiet_transformers
     from assay.edit.folders import atomic_folder
 
-    logging.disable_progress_bar()
-    with atomic_folder(out, force=reporting.force) as temporary:
+    with quiet_transformers(), atomic_folder(out, force=reporting.force) as temporary:
         lm.model.save_pretrained(temporary)
         lm.tokenizer.save_pretrained(temporary)
 
