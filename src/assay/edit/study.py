@@ -147,7 +147,7 @@ PAPER_MODELS = {
 SMOKE = Scale(
     cases=(
         _exact(2, 2),
-        _facts("facts-random", "novel", 3, RANDOM, (*MAIN, "bounded", "windows", "memit", "ft", "answers")),
+        _facts("facts-random", "novel", 3, RANDOM, (*MAIN, "bounded", "windows", "memit", "ft", "answers", "gated")),
         *_stability((10, 30), 2),
         Case("sequence", {"kind": "sequence", **RANDOM, "count": 3, "batch": 1}, ("adaptive", "anchored")),
         Case(

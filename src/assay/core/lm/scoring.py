@@ -113,7 +113,8 @@ def encode(tokenizer: Any, text: str) -> Tokens:
     >>> len(encode(random_llama().tokenizer, "<|user|>"))
     1
     """
-    tokens: Tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
+    # Whoever asks looks at lengths: transformers would only log a warning of its own.
+    tokens: Tokens = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     return tokens
 
 
