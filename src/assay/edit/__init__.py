@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from assay.edit.benchmarks import counterfact_scores as counterfact_scores
+    from assay.edit.benchmarks import kebench_scores as kebench_scores
     from assay.edit.closed_form import KeyStatistics as KeyStatistics
     from assay.edit.closed_form import closed_form_edit as closed_form_edit
     from assay.edit.composing import compose as compose
@@ -46,10 +48,12 @@ __all__ = [  # noqa: RUF022 - in the order of sorted()
     "chain",
     "closed_form_edit",
     "compose",
+    "counterfact_scores",
     "evaluate_edits",
     "fine_tune",
     "fine_tune_lora",
     "fit_gated",
+    "kebench_scores",
     "locality",
     "read_requests",
     "tangle_score",
@@ -70,10 +74,12 @@ _MODULE_OF = {
     "chain": "patch",
     "closed_form_edit": "closed_form",
     "compose": "composing",
+    "counterfact_scores": "benchmarks",
     "evaluate_edits": "metrics",
     "fine_tune": "tuning",
     "fine_tune_lora": "tuning",
     "fit_gated": "gated",
+    "kebench_scores": "benchmarks",
     "locality": "metrics",
     "read_requests": "request_files",
     "tangle_score": "tangle",

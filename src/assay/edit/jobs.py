@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from cyclopts import App, Group, Parameter
 
-from assay.core.errors import InputError
+from assay.core.errors import AssayError, InputError
 from assay.core.files import check_output, write_text
 from assay.core.jobs import (
     STREAM,
@@ -255,6 +255,8 @@ def apply(
         if not finished:
             raise InputError("the model gives every answer already", expected="an answer that it doesn't give")
     patch = finished[0] if len(finished) == 1 else chain(finished)
+    if not patch.tensors:
+        raise AssayError(f"none of the {len(patch.rows)} requests could be edited: their losses aren't numbers")
     patch.save(out, force=reporting.force)
     summary = {**_patch_summary(patch), "batches": len(finished), "model": loading.model, "output": out}
     print_summary(summary, _patch_lines(summary), reporting=reporting, out=out)
