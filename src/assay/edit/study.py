@@ -205,7 +205,7 @@ LAPTOP = Scale(
         ),
     ),
     seeds=3,
-    limit_seconds=300.0,
+    limit_seconds=900.0,
 )
 
 PAPER = Scale(
