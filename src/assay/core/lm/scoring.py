@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -48,6 +48,17 @@ class AnswerBatch:
     targets: Tensor
     rows: Tensor
     last_prompt: Tensor
+
+    def ending(self, counts: Sequence[int]) -> AnswerBatch:
+        """The same batch with only the last tokens of each answer counted as such."""
+        lengths = torch.bincount(self.rows, minlength=len(self.input_ids)).tolist()
+        kept = [
+            index >= length - count for length, count in zip(lengths, counts, strict=True) for index in range(length)
+        ]
+        chosen = torch.tensor(kept, device=self.rows.device)
+        predicts = self.predicts.clone()
+        predicts[self.predicts] = chosen
+        return replace(self, predicts=predicts, targets=self.targets[chosen], rows=self.rows[chosen])
 
     def mean_by_row(self, values: Tensor) -> Tensor:
         """The mean of one value an answer token, of shape (answer tokens,), by row: shape (rows,)."""
@@ -102,7 +113,8 @@ def encode(tokenizer: Any, text: str) -> Tokens:
     >>> len(encode(random_llama().tokenizer, "<|user|>"))
     1
     """
-    tokens: Tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
+    # Whoever asks looks at lengths: transformers would only log a warning of its own.
+    tokens: Tokens = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     return tokens
 
 
