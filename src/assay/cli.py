@@ -32,6 +32,7 @@ app = App(
     help="Methods from recent papers: use them on your own files, and test here what their papers claim.",
     version=__version__,
     version_flags=["--version"],
+    help_format="plaintext",
     suppress_keyboard_interrupt=False,
 )
 
@@ -106,12 +107,13 @@ def mount_methods(onto: App, arguments: Sequence[str]) -> None:
     """Mount each installed method's jobs under its name; only the one that is asked for is ever imported."""
     from importlib.metadata import entry_points
 
+    lines = _job_lines(arguments)
     for point in sorted(entry_points(group="assay.methods"), key=lambda one: one.name):
         if point.name in onto:
             continue
         if point.name in arguments[:1]:
             _require_jobs(point.name)
-        line = _job_line(point.name, arguments)
+        line = lines.get(point.name)
         onto.command(f"{point.value}.jobs:app", name=point.name, **({"help": line} if line else {}))
 
 
@@ -128,17 +130,13 @@ def _require_jobs(name: str) -> None:
         raise AssayError(f"{card.package}.jobs holds no app")
 
 
-def _job_line(name: str, arguments: Sequence[str]) -> str:
-    """The method's job, read from its card when the list of commands is shown."""
+def _job_lines(arguments: Sequence[str]) -> dict[str, str]:
+    """The methods' jobs, read from their cards when the list of commands is shown."""
     if arguments and not arguments[0].startswith("-"):
-        return ""
-    from assay.core.card import find_card
-    from assay.core.errors import AssayError
+        return {}
+    from assay.core.card import job_lines
 
-    try:
-        return find_card(name).job
-    except AssayError as error:
-        return f"(can't be used: {error})"
+    return job_lines()
 
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")]
@@ -241,8 +239,9 @@ def check(
 ) -> int:
     """Test on this machine what the papers claim; all installed methods when none is named.
 
-    Trials that the ledger holds aren't run again, so a stopped run goes on where it stopped. The exit status is 1 when
-    a trial failed; a claim that fails is a result.
+    Trials that the ledger holds aren't run again, so a stopped run goes on.
+
+    The exit status is 1 when a trial failed; a claim that fails is a result.
 
     Example: assay check mst --scale smoke
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import joblib
 import psutil
 import pytest
 
@@ -50,6 +51,15 @@ def test_same_seed_same_result_for_any_number_of_jobs(tmp_path):
         return {record.key: record.measurements["cost"] for record in done.records}
 
     assert costs("one", 1) == costs("two", 2)
+
+
+def test_joblib_runs_before_and_after_a_study(tmp_path):
+    def doubled():
+        return joblib.Parallel(n_jobs=2)(joblib.delayed(int.__mul__)(2, number) for number in range(5))
+
+    assert doubled() == [0, 2, 4, 6, 8]
+    assert len(run(STUDY, "sample", "smoke", ledger=Ledger(tmp_path), jobs=2).records) == 20
+    assert doubled() == [0, 2, 4, 6, 8]
 
 
 def test_paired_arms_see_equal_inputs_and_other_seeds_others():

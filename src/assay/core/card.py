@@ -12,7 +12,17 @@ from typing import Any
 
 from assay.core.errors import AssayError, InputError
 
-__all__ = ["COMMANDS", "Card", "JobCard", "Paper", "find_card", "load_cards", "read_card", "unusable_methods"]
+__all__ = [
+    "COMMANDS",
+    "Card",
+    "JobCard",
+    "Paper",
+    "find_card",
+    "job_lines",
+    "load_cards",
+    "read_card",
+    "unusable_methods",
+]
 
 ENTRY_POINTS = "assay.methods"
 COMMANDS = frozenset({"check", "doctor", "list", "new", "report", "show"})
@@ -130,24 +140,20 @@ def load_cards() -> dict[str, Card]:
 
     Those whose card can't be read are left out here, and named by `unusable_methods`.
     """
-    cards: dict[str, Card] = {}
-    for name in sorted(_entry_points()):
-        try:
-            cards[name] = find_card(name)
-        except AssayError:
-            continue
-    return cards
+    return {name: card for name, card in _cards_or_reasons().items() if isinstance(card, Card)}
 
 
 def unusable_methods() -> dict[str, str]:
     """Return the installed methods whose card can't be read or whose name is taken, each with the reason."""
-    reasons: dict[str, str] = {}
-    for name in sorted(_entry_points()):
-        try:
-            find_card(name)
-        except AssayError as error:
-            reasons[name] = str(error)
-    return reasons
+    return {name: reason for name, reason in _cards_or_reasons().items() if isinstance(reason, str)}
+
+
+def job_lines() -> dict[str, str]:
+    """Return the job of each installed method by name, or why the method can't be used."""
+    return {
+        name: card.job if isinstance(card, Card) else f"(can't be used: {card})"
+        for name, card in _cards_or_reasons().items()
+    }
 
 
 def find_card(name: str) -> Card:
@@ -160,7 +166,22 @@ def find_card(name: str) -> Card:
     AssayError
         Several packages bring a method of that name, the name is that of a command, or the package can't be found.
     """
+    return _card(name, _entry_points())
+
+
+def _cards_or_reasons() -> dict[str, Card | str]:
+    # Reading the entry points of all installed packages takes longer than reading the cards.
     packages = _entry_points()
+    found: dict[str, Card | str] = {}
+    for name in sorted(packages):
+        try:
+            found[name] = _card(name, packages)
+        except AssayError as error:
+            found[name] = str(error)
+    return found
+
+
+def _card(name: str, packages: Mapping[str, list[str]]) -> Card:
     if name not in packages:
         known = ", ".join(sorted(packages)) or "none is installed"
         raise InputError(f"no method '{name}'", expected=f"one of: {known}")

@@ -314,9 +314,9 @@ def _in_shared_processes(tasks: Sequence[_Task], width: int) -> Iterator[Finishe
 
 def _start_workers(width: int, threads: int) -> Any:
     """Start joblib's pool of processes, deaf to Ctrl-C: it is this process that stops, says so, and ends them."""
-    from joblib.externals.loky import get_reusable_executor
+    from joblib.executor import get_memmapping_executor  # joblib's own way to it: `joblib.Parallel` finds what it made
 
-    pool = get_reusable_executor(max_workers=width, env=dict.fromkeys(THREAD_VARIABLES, str(threads)))
+    pool = get_memmapping_executor(width, env=dict.fromkeys(THREAD_VARIABLES, str(threads)))
     with _children_deaf_to_interrupts():
         for call in [pool.submit(_settle_worker) for _ in range(width)]:
             call.result()
