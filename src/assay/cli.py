@@ -80,6 +80,8 @@ def _warnings_in_one_line() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.showwarning = show_warning
+        # joblib renews a worker whose memory has grown, and no trial is lost by it.
+        warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given to the executor")
         yield
 
 
