@@ -1,0 +1,216 @@
+"""Target keys: what an edited block should say at the last token of a prompt, so that the rest of the model answers
+anew.
+
+For each request a shift of the residual stream after block `layer` is found by gradient descent through the frozen
+blocks
+above (UnKE, stage 1). All requests are optimised at once; since Adam works coordinate by coordinate, each follows the
+path that it would take alone. Tokens before the shifted one never change above, so their keys and values are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from assay.core.errors import InputError
+from assay.core.lm.anatomy import Anatomy
+from assay.core.lm.recording import record_after_prefix, replay
+from assay.core.lm.scoring import collate
+
+__all__ = ["TargetKeys", "TargetSettings", "find_targets"]
+
+AUTO_RATE = 0.5
+"""Of a request's own root mean square: what 0.5 is for models whose residual stream has about that size."""
+
+
+@dataclass(frozen=True)
+class TargetSettings:
+    """How target keys are searched.
+
+    Attributes
+    ----------
+    steps : int
+        How often the loss is looked at; the shift is updated one time less.
+    rate : float or "auto"
+        Adam's learning rate; ``"auto"`` is half the root mean square of each request's own residual.
+    weight_decay : float
+        Of the shift's norm over the residual's squared norm, as the released code has it.
+    radius : float
+        The longest shift, in norms of the residual.
+    tolerance : float
+        A request whose loss is below it stops; 0 for never.
+    """
+
+    steps: int = 50
+    rate: float | Literal["auto"] = "auto"
+    weight_decay: float = 1e-3
+    radius: float = 1.5
+    tolerance: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise InputError(f"target_steps is {self.steps}", expected="at least 1")
+        if self.rate != "auto" and not float(self.rate) > 0:
+            raise InputError(f"target_rate is {self.rate}", expected="a positive number or 'auto'")
+        if not self.radius > 0 or not self.weight_decay >= 0 or not self.tolerance >= 0:
+            raise InputError(
+                f"radius is {self.radius}, weight_decay {self.weight_decay}, tolerance {self.tolerance}",
+                expected="a positive radius, and nothing negative",
+            )
+
+
+@dataclass(frozen=True)
+class TargetKeys:
+    """Shifts of the residual stream, one a group of prompts.
+
+    Attributes
+    ----------
+    base : Tensor of float32, shape (prompts, d)
+        The residual after the block at each prompt's last token.
+    delta : Tensor of float32, shape (groups, d)
+        The shift of each group.
+    groups : Tensor of int64, shape (prompts,)
+        Which group a prompt belongs to.
+    nll_before, nll : Tensor of float32, shape (groups,)
+        The answer's mean negative log-probability without a shift and with the last one, in nats a token.
+    path : Tensor of float32, shape (steps, groups)
+        The same at each step.
+    failed : Tensor of bool, shape (groups,)
+        Whether a loss or a shift stopped being a number.
+    """
+
+    base: Tensor
+    delta: Tensor
+    groups: Tensor
+    nll_before: Tensor
+    nll: Tensor
+    path: Tensor
+    failed: Tensor
+
+    @property
+    def keys(self) -> Tensor:
+        """The targets, of shape (prompts, d)."""
+        return self.base + self.delta[self.groups]
+
+
+def find_targets(
+    model: Any,
+    anatomy: Anatomy,
+    layer: int,
+    prompts: Sequence[list[int]],
+    answers: Sequence[list[int]],
+    *,
+    settings: TargetSettings | None = None,
+    groups: Sequence[int] | None = None,
+    pad: int = 0,
+    keep_prefix: bool = True,
+    scored: Sequence[int] | None = None,
+    watch: Callable[[int, Tensor], None] | None = None,
+) -> TargetKeys:
+    """Find the shifts after block `layer` that make the model give the answers.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model; its weights get no gradient.
+    anatomy : Anatomy
+        Its parts.
+    layer : int
+        The block whose output is shifted.
+    prompts, answers : sequence of list of int
+        Tokens.
+    settings : TargetSettings, optional
+        How to search.
+    groups : sequence of int, optional
+        Prompts of one group share a shift, whose loss is their mean; each its own without.
+    pad : int
+        The token that fills up.
+    keep_prefix : bool
+        Keep the keys and values of the tokens before the shifted one, rather than run them at every step.
+    scored : sequence of int, optional
+        How many tokens at the end of each answer count; all without.
+    watch : callable, optional
+        Told each step's number and losses.
+
+    Returns
+    -------
+    TargetKeys
+    """
+    chosen = settings or TargetSettings()
+    device = anatomy.device
+    batch = collate(prompts, answers, pad=pad, device=device, align_prompts=True)
+    if scored is not None:
+        batch = batch.ending(scored)
+    column = int(batch.last_prompt[0])
+    prefix = column if keep_prefix else 0
+    recording = record_after_prefix(model, anatomy, batch.input_ids, batch.attention_mask, prefix=prefix, keep=(layer,))
+    hidden = recording.outputs[layer]
+    at = column - prefix
+    predicts = batch.predicts[:, prefix:]
+    owners = torch.arange(len(prompts)) if groups is None else torch.tensor(list(groups))
+    owners = owners.to(device)
+    count = int(owners.max()) + 1
+    base = hidden[:, at].float()
+    norms = _group_mean(base.norm(dim=1), owners, count)
+    rms = _group_mean(base.square().mean(1).sqrt(), owners, count)
+    # Adam's steps don't depend on the loss's scale: a shift in units of `unit` moves by `rate` of them.
+    unit, rate = (rms[:, None], AUTO_RATE) if chosen.rate == "auto" else (torch.ones_like(rms)[:, None], chosen.rate)
+    shift = torch.zeros(count, base.shape[1], device=device, requires_grad=True)
+    optimiser = torch.optim.Adam([shift], lr=float(rate))
+    path: list[Tensor] = []
+    best = shift.detach().clone()
+    done = torch.zeros(count, dtype=torch.bool, device=device)
+    failed = torch.zeros(count, dtype=torch.bool, device=device)
+    with frozen(model):
+        for step in range(chosen.steps):
+            delta = shift * unit
+            shifted = (hidden[:, at].float() + delta[owners]).to(hidden.dtype)
+            stream = torch.cat([hidden[:, :at], shifted[:, None], hidden[:, at + 1 :]], dim=1)
+            top = replay(recording, stream, first=layer + 1)
+            logits = anatomy.logits(top[predicts]).float()
+            token_losses = torch.nn.functional.cross_entropy(logits, batch.targets, reduction="none")
+            losses = _group_mean(batch.mean_by_row(token_losses), owners, count)
+            path.append(losses.detach())
+            failed |= ~torch.isfinite(losses.detach())
+            best = torch.where((done | failed)[:, None], best, shift.detach())
+            done = done | failed | (losses.detach() < chosen.tolerance)
+            if watch is not None:
+                watch(step, losses.detach())
+            if step == chosen.steps - 1 or bool(done.all()):
+                break
+            total = losses + chosen.weight_decay * delta.norm(dim=1) / norms.square()
+            # Where the shift is 0 its norm has no gradient; torch gives 0 there.
+            optimiser.zero_grad()
+            total[~done].sum().backward()
+            optimiser.step()
+            with torch.no_grad():
+                lengths = (shift * unit).norm(dim=1)
+                limits = chosen.radius * norms
+                shift.mul_(torch.where(lengths > limits, limits / lengths.clamp(min=1e-30), 1.0)[:, None])
+                failed |= ~torch.isfinite(shift).all(dim=1)
+                shift.copy_(torch.where((done | failed)[:, None], best, shift))
+    final = (best * unit).detach()
+    return TargetKeys(base, final, owners, path[0], path[-1], torch.stack(path), failed)
+
+
+def _group_mean(values: Tensor, owners: Tensor, count: int) -> Tensor:
+    sums = torch.zeros(count, dtype=values.dtype, device=values.device).index_add(0, owners, values)
+    return sums / torch.bincount(owners, minlength=count)
+
+
+@contextmanager
+def frozen(model: Any) -> Iterator[None]:
+    """Ask for no gradients of the weights in a block of code, and put the flags back."""
+    asked = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    try:
+        for parameter in asked:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for parameter in asked:
+            parameter.requires_grad_(True)
