@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from assay import __version__
+from assay.core.jobs import WholeNumber
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,6 +57,10 @@ def run(arguments: Sequence[str]) -> int:
 
 def _answer(error: BaseException) -> int:
     """Say in one line what stopped the command, and return its exit status."""
+    from cyclopts.exceptions import CycloptsError
+
+    from assay.core.errors import InputError
+
     cause: BaseException | None = error
     while cause is not None:
         # Compiled code turns an interruption into an error of its own.
@@ -63,6 +68,9 @@ def _answer(error: BaseException) -> int:
             say(str(cause) or "stopped")
             return INTERRUPTED
         cause = cause.__cause__ or cause.__context__
+    if isinstance(error, CycloptsError) and isinstance(error.__cause__, InputError):
+        # The reader of a command line wraps what an option's own reader says, which names the option already.
+        error = error.__cause__
     status = exit_status(error) if isinstance(error, Exception) else None
     if status is None:
         raise error
@@ -219,7 +227,7 @@ def check(
     scale: Annotated[
         str, Parameter(help="smoke (seconds), laptop (minutes), or paper (the paper's own data).")
     ] = "smoke",
-    seeds: Annotated[int | None, Parameter(help="Seeds 0 … N-1 instead of the scale's own number.")] = None,
+    seeds: Annotated[WholeNumber | None, Parameter(help="Seeds 0 … N-1 instead of the scale's own number.")] = None,
     case: Annotated[tuple[str, ...], Parameter(help="Only the cases that match this pattern; may be repeated.")] = (),
     arm: Annotated[
         tuple[str, ...],
@@ -230,7 +238,9 @@ def check(
     on: Annotated[
         str, Parameter(help="local, ray, ray://HOST:PORT, dask, or a Dask scheduler's tcp://HOST:PORT.")
     ] = "local",
-    jobs: Annotated[int | None, Parameter(help="Trials at a time on this machine; one a core when left out.")] = None,
+    jobs: Annotated[
+        WholeNumber | None, Parameter(help="Trials at a time on this machine; one a core when left out.")
+    ] = None,
     retry: Annotated[bool, Parameter(negative="", help="Run trials again that failed before.")] = False,
     holm: Annotated[
         bool, Parameter(negative="", help="Let p-values corrected for the number of claims decide.")

@@ -97,7 +97,7 @@ def test_users_own_arm_is_shown_beside_the_others_and_its_failure_is_status_one(
         (["show", "nothing"], "no method 'nothing'; expected one of: "),
         (["check", "wobble", "--scale", "huge"], "no scale 'huge'; expected one of: smoke, laptop, paper"),
         (["check", "wobble", "--seeds", "0"], "seeds is 0; expected at least 1"),
-        (["check", "wobble", "--seeds", "many"], "Invalid value"),
+        (["check", "wobble", "--seeds", "many"], "assay: --seeds is 'many'; expected an integer\n"),
         (["check", "wobble", "--case", "nothing"], "no case 'nothing'; expected one of: "),
         (["check", "wobble", "--arm", "nobody"], "no arm 'nobody'; expected one of: "),
         (["check", "wobble", "--arm", "no_such_module:f"], "arm 'no_such_module:f': No module named"),

@@ -24,6 +24,7 @@ def test_an_argument_is_named_as_the_option_that_is_typed_and_no_file_is_blamed(
         "--bits is 5 for --kind exp; expected --kind abbott"
     )
     assert said(InputError("bits is 0", expected="at least 1, or None")) == "--bits is 0; expected at least 1"
+    assert said(InputError("bits is true, and kind is 'exp'")) == "--bits is given, and --kind is 'exp'"
 
 
 def test_what_is_wrong_with_a_file_stays_as_it_is():

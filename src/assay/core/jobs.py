@@ -148,7 +148,8 @@ ONLY_PYTHON = re.compile(r",? or None\b.*")
 def naming_options(options: Mapping[str, str]) -> Iterator[None]:
     """Let errors name options as they are typed where the library names its arguments, and blame no file for them.
 
-    ``n_bits is 0`` becomes ``--bits is 0``, and ``kind='exp'`` becomes ``--kind exp``.
+    ``n_bits is 0`` becomes ``--bits is 0``, ``exact is true, and rank is 0`` becomes ``--exact is given, and --rank is
+    0``, and ``kind='exp'`` becomes ``--kind exp``.
 
     Parameters
     ----------
@@ -156,17 +157,20 @@ def naming_options(options: Mapping[str, str]) -> Iterator[None]:
         The option for each argument of the library.
     """
     names = "|".join(map(re.escape, sorted(options, key=len, reverse=True)))
-    subject = re.compile(rf"({names}) is\b")
+    subject = re.compile(rf"(^|, and )({names}) is( true)?\b")
     assignment = re.compile(rf"\b({names})=(?:'([^']*)'|\"([^\"]*)\"|(?=[\w.]))")
 
     def typed(text: str) -> str:
         return assignment.sub(lambda found: f"{options[found[1]]} {found[2] or found[3] or ''}", text)
 
+    def as_option(found: re.Match[str]) -> str:
+        return f"{found[1]}{options[found[2]]} is{' given' if found[3] else ''}"
+
     try:
         yield
     except InputError as error:
         found = subject.match(error.message)
-        message = typed(f"{options[found[1]]}{error.message[found.end(1) :]}" if found else error.message)
+        message = typed(subject.sub(as_option, error.message) if found else error.message)
         expected = error.expected and ONLY_PYTHON.sub("", typed(error.expected))
         if (message, expected) == (error.message, error.expected):
             raise

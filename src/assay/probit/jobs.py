@@ -8,11 +8,9 @@ import csv
 import io
 import math
 import os
-import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -25,6 +23,7 @@ from assay.core.jobs import (
     Reporting,
     WholeNumber,
     naming,
+    naming_options,
     print_summary,
     require_other_file,
     require_streams,
@@ -55,45 +54,35 @@ OPTION_OF = {
     "k": "-k",
     "n": "ITEMS",
     "people": "PEOPLE",
-    "exact is true": "--exact is given",
     **{
         name: f"--{name}"
         for name in (
-            *("budget", "delta", "eps", "estimator", "format", "item", "kind", "method", "rank", "ridge", "size"),
+            *(
+                "budget",
+                "delta",
+                "eps",
+                "estimator",
+                "exact",
+                "format",
+                "item",
+                "kind",
+                "method",
+                "rank",
+                "ridge",
+                "size",
+            ),
             *("user", "value", "values", "weight"),
         )
     },
 }
 """What the command calls an argument of the library."""
 
-SUBJECT = re.compile(rf"({'|'.join(sorted(OPTION_OF, key=len, reverse=True))})(?= is |, and )")
-ASSIGNMENT = re.compile(r"\b(rank|estimator)=(?:'([^']*)'|(\w+))")
 File: TypeAlias = Annotated[str, Parameter(allow_leading_hyphen=True)]
 OutFile: TypeAlias = Annotated[str | None, Parameter(alias="-o", allow_leading_hyphen=True)]
 Answers: TypeAlias = Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)]
 Question: TypeAlias = Literal["ranking", "best"]
 STRONGEST = 5
 TABLES = (".csv",)
-
-
-@contextmanager
-def _in_words_of_the_command() -> Iterator[None]:
-    """Let errors speak of options where the library speaks of its arguments, and of no file then."""
-    try:
-        yield
-    except InputError as error:
-        message, expected = _as_options(error.message), error.expected and _as_options(error.expected)
-        file = None if SUBJECT.match(error.message) else error.file
-        if (message, expected, file) == (error.message, error.expected, error.file):
-            raise
-        raise InputError(message, file=file, row=error.row, column=error.column, expected=expected) from error
-
-
-def _as_options(text: str) -> str:
-    """``n_init is 0`` as ``--starts is 0``, and ``rank='full'`` as ``--rank full``."""
-    if SUBJECT.match(text):
-        text = SUBJECT.sub(lambda found: OPTION_OF[found[1]], text)
-    return ASSIGNMENT.sub(lambda found: f"--{found[1]} {found[2] or found[3]}", text)
 
 
 def _require_out(
@@ -151,7 +140,7 @@ AS_FILE, AS_USUAL = Reading(), Reporting()
 
 
 @app.command
-@_in_words_of_the_command()
+@naming_options(OPTION_OF)
 def fit(
     data: File,
     /,
@@ -236,7 +225,7 @@ def fit(
 
 
 @app.command
-@_in_words_of_the_command()
+@naming_options(OPTION_OF)
 def check(data: File, /, *, reading: Reading = AS_FILE, reporting: Reporting = AS_USUAL) -> None:
     """Say what choices identify, which pairs are thin, and for pairs alone show two models that fit them equally well.
 
@@ -297,7 +286,7 @@ def check(data: File, /, *, reading: Reading = AS_FILE, reporting: Reporting = A
 
 
 @app.command
-@_in_words_of_the_command()
+@naming_options(OPTION_OF)
 def predict(
     model: File,
     /,
@@ -371,7 +360,7 @@ def _predicted(fitted: CorrelatedProbit, text: str, known: list[str], method: st
 
 
 @app.command
-@_in_words_of_the_command()
+@naming_options(OPTION_OF)
 def slate(
     model: File,
     /,
@@ -423,7 +412,7 @@ def slate(
 
 
 @app.command
-@_in_words_of_the_command()
+@naming_options(OPTION_OF)
 def design(
     items: WholeNumber,
     /,
@@ -486,7 +475,7 @@ def design(
 
 
 @app.command(name="sample-size")
-@_in_words_of_the_command()
+@naming_options(OPTION_OF)
 def sample_size(
     model: File, /, *, eps: float, delta: float = 0.05, kind: Question = "ranking", reporting: Reporting = AS_USUAL
 ) -> None:
@@ -518,7 +507,7 @@ def sample_size(
 
 
 @app.command
-@_in_words_of_the_command()
+@naming_options(OPTION_OF)
 def simulate(
     model: File,
     people: WholeNumber,
@@ -572,7 +561,7 @@ def simulate(
 
 
 @app.command
-@_in_words_of_the_command()
+@naming_options(OPTION_OF)
 def plot(
     kind: Literal["correlation", "map", "reliability", "pairs"],
     source: File,
