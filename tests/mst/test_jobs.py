@@ -477,6 +477,10 @@ REFUSALS: dict[str, tuple[Callable[[], list[str]], str]] = {
         lambda: ["tree", write_csv("x.csv"), "--forests", "0"],
         "assay: --forests is 0; expected a whole number >= 1\n",
     ),
+    "part of a forest": (
+        lambda: ["tree", write_csv("x.csv"), "--forests", "3.7"],
+        "assay: --forests is '3.7'; expected an integer\n",
+    ),
     "confidence": (lambda: ["tree", write_csv("x.csv"), "--confidence", "1.5"], "confidence is 1.5"),
     "jobs": (lambda: ["tree", write_csv("x.csv"), "--jobs", "0"], "assay: --jobs is 0; expected a positive number"),
     "seed": (lambda: ["tree", write_csv("x.csv"), "--seed", "-1"], "--seed is -1; expected a whole number >= 0\n"),
