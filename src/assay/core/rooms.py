@@ -28,8 +28,9 @@ from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, get_args
 
+from cyclopts import App
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -196,6 +197,14 @@ def job_help(card: Card) -> Iterator[str]:
             yield f"{job.verb} --help shows no example that starts with 'assay {card.name} {job.verb}'"
 
 
+def whole_numbers(card: Card) -> Iterator[str]:
+    """Every whole number among a job's options is a `WholeNumber`: "3.7" is refused and not rounded."""
+    for verbs, command in _commands(importlib.import_module(f"{card.package}.jobs").app):
+        for argument in command.assemble_argument_collection():
+            if int in (argument.hint, *get_args(argument.hint)) and argument.parameter.converter is None:
+                yield f"{' '.join(verbs)}: {argument.name} is a plain int; expected assay.core.jobs.WholeNumber"
+
+
 def job_examples(card: Card) -> Iterator[str]:
     """Each job's example runs in an empty folder, after its set-up."""
     for job in card.jobs:
@@ -273,6 +282,7 @@ CHECKS: Mapping[str, Callable[[Card], Iterable[str]]] = {
     "docstring_examples": docstring_examples,
     "full_annotations": full_annotations,
     "job_help": job_help,
+    "whole_numbers": whole_numbers,
     "job_examples": job_examples,
     "study": study,
     "sufficient_extra": sufficient_extra,
@@ -416,6 +426,15 @@ def _complaints(validate: Callable[..., Any], path: str, label: str, rules: froz
     for code, message in validate(path)["errors"]:
         if code in rules:
             yield f"{label}: {message} ({code})"
+
+
+def _commands(app: App, verbs: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], App]]:
+    """All commands below an app, with the words that call them."""
+    if app.default_command is not None:
+        yield verbs, app
+    for verb in app:
+        if not verb.startswith("-"):
+            yield from _commands(app[verb], (*verbs, verb))
 
 
 def _unannotated(function: Any) -> Iterator[str]:
