@@ -322,7 +322,7 @@ def test_a_cut_off_last_line_is_left_out_with_a_warning(tmp_path: Path) -> None:
         ("a.json", "", "the file is empty"),
         ("a.txt", "no calls here", "text without calls"),
         ("a.csv", "x", "unknown ending '.csv'"),
-        ("a.jsonl", '{"calls": [5]}', "row 1: not a record of the recognised format: AttributeError"),
+        ("a.jsonl", '{"calls": [5]}', "row 1: not a record of the format assay \\(call 0 is of type int\\)"),
         ("a.json", '[{"calls": []}] x', "a.json, row 1: not JSON"),
     ],
 )

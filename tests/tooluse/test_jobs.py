@@ -265,7 +265,7 @@ def test_a_live_run_against_an_endpoint_is_kept_scored_and_judged(
         (("world", "call", "weekday_of", "2024-01-01"), "argument '2024-01-01'"),
         (("world", "serve"), "expected one of --mcp and --openai-tools"),
         (("tasks", "make", "t.jsonl", "--n", "x"), "--n is 'x'"),
-        (("tasks", "make", "t.jsonl", "--n", "0"), "n_tools is"),
+        (("tasks", "make", "t.jsonl", "--n", "0"), "--n is (0,)"),
         (("run", "gold.jsonl", "--out=-"), "--out is -"),
         (("run", "gold.jsonl", "-o", "o.jsonl", "--pool", "some", "--agent", "select"), "pool is 'some'"),
         (("run", "gold.jsonl", "-o", "o.jsonl", "--part", "3/2"), "part is '3/2'"),
