@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.core.errors import InputError
+from assay.core.files import STREAM
 from assay.tooluse.provenance import Sources, leaves
 from assay.tooluse.reading import (
     gold_from_dict,
@@ -145,6 +146,8 @@ def _files(path: str | os.PathLike[str]) -> list[Path]:
     from assay.core.files import existing_file
 
     folder = Path(path)
+    if os.fspath(path) == STREAM:
+        return [folder]
     if not folder.is_dir():
         return [existing_file(path)]
     found = sorted(p for p in folder.rglob("*") if p.name.endswith((".json", ".jsonl", ".json.gz", ".jsonl.gz")))

@@ -63,6 +63,7 @@ app.command(tasks_app)
 STOPPED = "stopped; nothing was written"
 AS_USUAL = Reporting()
 InFile: TypeAlias = Annotated[str, Parameter(allow_leading_hyphen=True)]
+OptionalFile: TypeAlias = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
 OutFile: TypeAlias = Annotated[str | None, Parameter(alias="-o", allow_leading_hyphen=True)]
 ProfileName: TypeAlias = Literal["exact", "official"]
 ArgumentsMode: TypeAlias = Literal["exact", "superset", "subset", "ignore"]
@@ -145,7 +146,7 @@ def score(
     runs: InFile,
     /,
     *,
-    gold: str | None = None,
+    gold: OptionalFile = None,
     out: OutFile = None,
     junit: str | None = None,
     profile: ProfileName = "exact",
@@ -372,7 +373,7 @@ def diff(
     second: InFile,
     /,
     *,
-    gold: str | None = None,
+    gold: OptionalFile = None,
     tools: str | None = None,
     structure: StructureName | None = None,
     format: str = "auto",
@@ -507,7 +508,7 @@ def audit(data: InFile, /, *, reporting: Reporting = AS_USUAL) -> None:
     Parameters
     ----------
     data
-        A folder of tool and trajectory files in TRAJECT-Bench's layout or our own, or one file.
+        A folder of tool and trajectory files in TRAJECT-Bench's layout or our own, one file, or - for standard input.
     """
     from assay.tooluse.auditing import audit as look
 
@@ -656,7 +657,8 @@ def world_serve(
     from assay.tooluse.serving import serve_http, serve_stdio
 
     if http:
-        serve_http(host=host, port=port)
+        with naming_options({"port": "--port"}):
+            serve_http(host=host, port=port)
     else:
         serve_stdio()
 

@@ -103,7 +103,7 @@ def equal_typed(got: Any, want: Any, kind: str = "", form: str = "") -> bool:
         return as_datetime(got) == instant
     if kind in ("number", "integer") or (not kind and isinstance(want, int | float) and not isinstance(want, bool)):
         left, right = as_number(got), as_number(want)
-        return left is not None and right is not None and left == right
+        return left is not None and right is not None and equal_numbers(left, right)
     if kind == "boolean" or (not kind and isinstance(want, bool)):
         left_, right_ = as_boolean(got), as_boolean(want)
         return left_ is not None and left_ == right_

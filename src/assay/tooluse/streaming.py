@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import math
 import os
 import sys
@@ -223,6 +224,8 @@ def workers(on: str, *, jobs: int = -1) -> Iterator[None]:
             from ray.util.joblib import register_ray
         except ImportError as error:
             raise MissingPackageError("ray", what="--on ray", extra="ray") from error
+        # It says that it doesn't take an argument which joblib always gives.
+        logging.getLogger("ray.util.multiprocessing").setLevel(logging.ERROR)
         started = not ray.is_initialized()
         if started and on == "ray":
             ray.init(num_cpus=count, include_dashboard=False, log_to_driver=False, configure_logging=False)

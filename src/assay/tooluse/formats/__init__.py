@@ -95,7 +95,7 @@ def fits(one: Format, record: Any) -> bool:
     """Whether a record has that format."""
     try:
         return bool(one.detect(record))
-    except (AttributeError, TypeError, KeyError, ValueError, IndexError):
+    except (AttributeError, TypeError, KeyError, ValueError, IndexError, OverflowError):
         return False
 
 
