@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
 import re
@@ -16,6 +17,7 @@ import pytest
 from assay.core.errors import AssayError, InputError
 from assay.tooluse.auditing import audit
 from assay.tooluse.batch import score_many
+from assay.tooluse.clients import LocalClient
 from assay.tooluse.formats import FORMATS
 from assay.tooluse.jobs import app
 from assay.tooluse.reading import gold_to_dict, read, read_gold, write, write_records
@@ -265,7 +267,7 @@ def test_a_live_run_against_an_endpoint_is_kept_scored_and_judged(
         (("world", "call", "weekday_of", "2024-01-01"), "argument '2024-01-01'"),
         (("world", "serve"), "expected one of --mcp and --openai-tools"),
         (("tasks", "make", "t.jsonl", "--n", "x"), "--n is 'x'"),
-        (("tasks", "make", "t.jsonl", "--n", "0"), "n_tools is"),
+        (("tasks", "make", "t.jsonl", "--n", "0"), "--n is (0,)"),
         (("run", "gold.jsonl", "--out=-"), "--out is -"),
         (("run", "gold.jsonl", "-o", "o.jsonl", "--pool", "some", "--agent", "select"), "pool is 'some'"),
         (("run", "gold.jsonl", "-o", "o.jsonl", "--part", "3/2"), "part is '3/2'"),
@@ -385,3 +387,29 @@ def test_references_in_the_papers_layout_have_structure_and_twins(traject: Path)
         assert exact.labels() == {}
         official = score_many([gold.as_trajectory()], [gold], profile="official").summary()
         assert official["inclusion"].mean == 0.5
+
+
+def test_a_local_model_works_by_command_alone_and_behind_an_endpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command("tasks", "make", tmp_path / "t.jsonl", "--n", "2", "--per-n", "1", "--difficulty", "simple", "-q")
+    words = ("run", tmp_path / "t.jsonl", "--agent", "direct", "--pool", "fixed:2", "--max-tokens", "6")
+    local = told(capsys, *words, "-o", tmp_path / "local.jsonl", "--model", "random-llama")
+    assert (local["runs"], local["errors"]) == (1, 0)
+    model = LocalClient("random-llama", max_tokens=6)
+
+    def answer(body: dict[str, Any]) -> dict[str, Any]:
+        assert (body["max_tokens"], body["model"]) == (6, "random-llama")
+        return {"content": asyncio.run(model.complete(body["messages"])).text}
+
+    with serving(answer) as (url, requests):
+        served = told(
+            capsys, *words, "-o", tmp_path / "served.jsonl", "--model", "random-llama", "--base-url", url
+        )  # fmt: skip
+        assert (served["runs"], served["errors"], len(requests)) == (1, 0, 1)
+    here, there = read(tmp_path / "local.jsonl")[0], read(tmp_path / "served.jsonl")[0]
+    assert (here.final_answer, here.calls) == (there.final_answer, there.calls)
+    assert (
+        told(capsys, "score", tmp_path / "local.jsonl", "--gold", tmp_path / "t.jsonl")["labels"]["no_tool_used"] == 1
+    )
+    assert told(capsys, *words, "-o", tmp_path / "local.jsonl", "--model", "random-llama")["runs"] == 1

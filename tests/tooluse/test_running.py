@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
+import socket
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +31,7 @@ from assay.tooluse.trajectories import Gold, Tool, Trajectory, make_calls
 from assay.tooluse.world import ToolWorld
 from tests.tooluse.server import serving
 
+ASSAY = (sys.executable, "-m", "assay", "tooluse")
 WORLD = ToolWorld.load()
 TASKS = make_tasks((2, 3), "sequential", "simple", per_n=2, seed=21, world=WORLD)
 BY_QUERY = {task.query: task for task in TASKS}
@@ -254,6 +259,76 @@ def test_the_world_speaks_the_model_context_protocol() -> None:
             assert bad.content[0].text == "2023-02-29 is not a day of the calendar"
 
     asyncio.run(talk())
+
+
+def test_the_world_is_served_over_http_by_the_command() -> None:
+    from mcp import Client
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+        taken = subprocess.run(
+            [*ASSAY, "world", "serve", "--mcp", "--http", "--port", str(port)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert taken.returncode == 1
+    assert f"assay: can't listen at 127.0.0.1:{port}: " in taken.stderr
+
+    async def talk(address: str) -> list[Any]:
+        async with Client(address) as client:
+            listed = await client.list_tools()
+            good = await client.call_tool("weekday_of", {"date": "2024-02-29"})
+            bad = await client.call_tool("no_such_tool", {})
+            return [len(listed.tools), good.content[0].text, bad.is_error]
+
+    words = [*ASSAY, "world", "serve", "--mcp", "--http", "--port", str(port)]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as serving_:
+        assert serving_.stderr is not None
+        try:
+            address = re.search(r"http://\S+", serving_.stderr.readline())
+            assert address is not None
+            assert asyncio.run(talk(address[0])) == [len(WORLD.declarations), '{"value":"Thursday"}', True]
+        finally:
+            serving_.terminate()
+
+
+class _Score:
+    """What inspect-ai keeps of a sample's score; a stand-in, since that package asks for another fsspec than ours."""
+
+    def __init__(self, value: Any, explanation: str, metadata: dict[str, Any]) -> None:
+        self.value, self.explanation, self.metadata = value, explanation, metadata
+
+
+def test_the_scorer_of_inspect_scores_a_sample_by_its_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    from assay.tooluse.plugins import inspect_scorer
+
+    registered: dict[str, Any] = {}
+
+    def scorer(*, metrics: list[Any], name: str) -> Any:
+        registered[name] = metrics
+        return lambda function: function
+
+    stand_in = SimpleNamespace(Score=_Score, mean=lambda: "mean", stderr=lambda: "stderr", scorer=scorer)
+    monkeypatch.setitem(sys.modules, "inspect_ai.scorer", stand_in)
+    gold = Gold(make_calls([("a", {"x": 1}), ("b", {})]), id="7", query="q")
+    calls = [{"id": "c", "function": "a", "arguments": {"x": 1}, "type": "function"}]
+    messages = [
+        SimpleNamespace(model_dump=lambda mode, one=one: one)
+        for one in (
+            {"role": "user", "content": "q"},
+            {"role": "assistant", "content": "", "tool_calls": calls},
+            {"role": "tool", "tool_call_id": "c", "function": "a", "content": "5"},
+        )
+    ]
+    judged = inspect_scorer([gold])
+    found = asyncio.run(judged(SimpleNamespace(sample_id=7, epoch=2, messages=messages), None))
+    assert registered == {"trajectory_call_f1": ["mean", "stderr"]}
+    assert (found.value, found.metadata["labels"]) == (pytest.approx(2 / 3), ["missing_call"])
+    assert found.explanation.endswith("= a(x=1)\n- b()")
+    assert (found.metadata["trajectory"]["trial"], found.metadata["trajectory"]["calls"][0]["result"]) == (1, "5")
+    with pytest.raises(InputError, match="no reference for the sample '8'"):
+        asyncio.run(judged(SimpleNamespace(sample_id=8, epoch=1, messages=messages), None))
 
 
 def test_the_assertion_tells_the_difference() -> None:

@@ -108,14 +108,16 @@ class Prepared:
     __slots__ = ("args", "by_name", "plain", "single")
 
     def __init__(self, calls: Sequence[Call]) -> None:
+        self.args = args = [call.args for call in calls]
+        self.plain = plain = list(map(_is_plain, args))
         self.by_name: dict[str, list[int]] = {}
+        by_name = self.by_name
         for index, call in enumerate(calls):
-            self.by_name.setdefault(call.name, []).append(index)
-        self.args = [call.args for call in calls]
-        self.plain = [_is_plain(call.args) for call in calls]
-        self.single = {
-            name: (self.args[where[0]], self.plain[where[0]]) for name, where in self.by_name.items() if len(where) == 1
-        }
+            if call.name in by_name:
+                by_name[call.name].append(index)
+            else:
+                by_name[call.name] = [index]
+        self.single = {name: (args[where[0]], plain[where[0]]) for name, where in by_name.items() if len(where) == 1}
 
 
 def prepared(gold: Gold) -> Prepared:
@@ -128,15 +130,18 @@ def prepared(gold: Gold) -> Prepared:
 
 def _is_plain(value: Any) -> bool:
     """Whether Python's equality is JSON's: no true, false, 0 or 1 in it, which Python takes for one another."""
-    if value is True or value is False:
-        return False
-    if isinstance(value, int | float):
-        return value not in (0, 1)
-    if isinstance(value, Mapping):
-        return all(map(_is_plain, value.values()))
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    return True
+    kind = type(value)
+    if kind is str or value is None:
+        return True
+    if kind is int or kind is float:
+        return bool(value != 0 and value != 1)
+    if kind is dict or kind is list:
+        for one in value.values() if kind is dict else value:
+            if type(one) is not str and not _is_plain(one):
+                return False
+        return True
+    # Anything else, true and false among it, is looked at type by type.
+    return False
 
 
 def pair_weight(predicted: Call, reference: Call, j: int, i: int, matcher: Matcher) -> float:

@@ -11,8 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from assay.core.errors import InputError
+from assay.core.files import STREAM
 from assay.tooluse.provenance import Sources, leaves
-from assay.tooluse.reading import gold_from_dict, gold_from_trajectory, records, tool_from_dict
+from assay.tooluse.reading import (
+    gold_from_dict,
+    gold_from_trajectory,
+    naming_record,
+    read_record,
+    records,
+    tool_from_dict,
+)
 from assay.tooluse.trajectories import Call, Gold, Tool
 
 __all__ = ["Audit", "Finding", "audit"]
@@ -121,8 +129,9 @@ def audit(path: str | os.PathLike[str]) -> Audit:
     golds: list[tuple[str, Gold]] = []
     files = _files(path)
     for file in files:
-        for number, (_, record) in enumerate(records(file)):
-            _sort(record, f"{file.name}[{number}]", file, tools, golds)
+        for number, (row, record) in enumerate(records(file)):
+            with naming_record(str(file), row):
+                _sort(record, f"{file.name}[{number}]", file, tools, golds)
     if not tools and not golds:
         raise InputError("holds neither tools nor reference trajectories", file=path, expected="a data set of tool use")
     found: dict[str, Finding] = {}
@@ -137,6 +146,8 @@ def _files(path: str | os.PathLike[str]) -> list[Path]:
     from assay.core.files import existing_file
 
     folder = Path(path)
+    if os.fspath(path) == STREAM:
+        return [folder]
     if not folder.is_dir():
         return [existing_file(path)]
     found = sorted(p for p in folder.rglob("*") if p.name.endswith((".json", ".jsonl", ".json.gz", ".jsonl.gz")))
@@ -147,12 +158,12 @@ def _files(path: str | os.PathLike[str]) -> list[Path]:
 
 def _sort(record: Any, place: str, file: Path, tools: list[tuple[str, Tool]], golds: list[tuple[str, Gold]]) -> None:
     """Put a record with the tools or with the references."""
-    from assay.tooluse.formats import detect
+    from assay.tooluse.formats import FORMATS, detect
 
     if not isinstance(record, Mapping):
-        raise InputError(f"a record of type {type(record).__name__}", file=file, expected="an object")
+        raise InputError(f"a record of type {type(record).__name__}", expected="an object")
     if "tool list" in record or "tool_list" in record:
-        (run,) = detect(record).read(record)
+        (run,) = read_record(FORMATS["traject"], record)
         sequential = "sequence_name" in record or "sequential" in file.parts
         gold = gold_from_trajectory(run, structure="sequential" if sequential else "parallel")
         gold.domain = str(record.get("domain", file.parent.name))
@@ -163,7 +174,7 @@ def _sort(record: Any, place: str, file: Path, tools: list[tuple[str, Tool]], go
         tools.append((place, tool_from_dict(record)))
     else:
         known = detect(record)
-        golds += [(place, gold_from_trajectory(run)) for run in known.read(record)]
+        golds += [(place, gold_from_trajectory(run)) for run in read_record(known, record)]
 
 
 def _look_at_tools(tools: Sequence[Tool], found: dict[str, Finding]) -> None:

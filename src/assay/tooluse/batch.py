@@ -399,10 +399,13 @@ def pair_runs(
     if strangers and not partial:
         raise InputError(f"no reference for the runs {_some(strangers)}", expected="a reference of the same id")
     missing = [id_ for id_ in by_id if id_ not in seen]
-    if missing and not partial:
+    if missing and runs and not partial:
         raise InputError(f"no run for the references {_some(missing)}", expected="at least one run of each")
+    if not runs and not strangers:
+        raise InputError("there are no runs", expected="at least one")
     if not runs:
-        raise InputError("no run has a reference", expected="runs and references with the same ids")
+        known = f"{_some(list(by_id))} have references" if by_id else "there are no references"
+        raise InputError(f"no run has a reference: {_some(strangers)} are runs, {known}", expected="the same ids")
     return runs, by_id
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from assay.core.errors import AssayError, InputError, MissingPackageError
+from assay.tooluse.formats._builder import as_text, load_json
+from assay.tooluse.formats._chat import text_of
 
 __all__ = ["Client", "EndpointClient", "FunctionClient", "LocalClient", "Reply", "ServiceError", "as_client"]
 
@@ -83,6 +87,13 @@ class EndpointClient:
     retries: int = 2
 
     def __post_init__(self) -> None:
+        if not self.base_url.lower().startswith(("http://", "https://")):
+            raise InputError(f"base_url is '{self.base_url}'", expected="an address such as http://localhost:8000/v1")
+        _require_sampling(self.temperature, self.max_tokens)
+        if not (math.isfinite(self.timeout) and self.timeout > 0):
+            raise InputError(f"timeout is {self.timeout}", expected="more than 0 seconds")
+        if self.retries < 0:
+            raise InputError(f"retries is {self.retries}", expected="0 or more")
         try:
             import openai
         except ImportError as error:
@@ -104,7 +115,7 @@ class EndpointClient:
 
         options: dict[str, Any] = {"tools": list(tools)} if tools else {}
         try:
-            found = await self._client.chat.completions.create(
+            found = await self._client.chat.completions.with_raw_response.create(
                 model=self.model,
                 messages=list(messages),  # type: ignore[arg-type]
                 temperature=self.temperature,
@@ -113,17 +124,49 @@ class EndpointClient:
             )
         except openai.OpenAIError as error:
             raise ServiceError(f"{type(error).__name__}: {error}") from error
-        if not found.choices:
-            raise ServiceError("the endpoint gave no choice")
-        message = found.choices[0].message
-        calls: list[tuple[str | None, Any, Any]] = [
-            (one.id, one.function.name, one.function.arguments)
-            for one in message.tool_calls or ()
-            if one.type == "function"
+        return read_completion(found.content)
+
+
+def _require_sampling(temperature: float, max_tokens: int) -> None:
+    if not (math.isfinite(temperature) and temperature >= 0):
+        raise InputError(f"temperature is {temperature}", expected="0 or more")
+    if max_tokens < 1:
+        raise InputError(f"max_tokens is {max_tokens}", expected="at least 1")
+
+
+def read_completion(data: bytes) -> Reply:
+    """What a chat completion says.
+
+    Raises
+    ------
+    ServiceError
+        It is something else: a page, an empty body, a list.
+    """
+    try:
+        found = load_json(data)
+        (choice, *_) = found["choices"]
+        message = choice["message"]
+        calls = [
+            (_text_or_none(one.get("id")), one["function"].get("name"), one["function"].get("arguments"))
+            for one in message.get("tool_calls") or ()
+            if one.get("type", "function") == "function"
         ]
-        usage = found.usage
-        tokens = {"input": usage.prompt_tokens, "output": usage.completion_tokens} if usage is not None else {}
-        return Reply(message.content or "", calls, tokens, str(found.choices[0].finish_reason))
+        text = text_of(message.get("content"))
+        usage = found.get("usage")
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        shown = " ".join(data[:80].decode(errors="replace").split())
+        raise ServiceError(f"the endpoint's answer is no chat completion: {shown or 'nothing'}") from error
+    counts = usage if isinstance(usage, Mapping) else {}
+    tokens = {
+        kind: counts[name]
+        for kind, name in (("input", "prompt_tokens"), ("output", "completion_tokens"))
+        if type(counts.get(name)) is int
+    }
+    return Reply(text, calls, tokens, _text_or_none(choice.get("finish_reason")) or "")
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else as_text(value)
 
 
 @dataclass
@@ -174,8 +217,11 @@ class LocalClient:
     max_tokens: int = 128
 
     def __post_init__(self) -> None:
+        _require_sampling(self.temperature, self.max_tokens)
         self.name = self.model
         self._loaded: Any = None
+        self._one_at_a_time = threading.Lock()
+        self._stopped = False
 
     async def complete(self, messages: Messages, tools: Definitions | None = None) -> Reply:
         """Answer a conversation.
@@ -187,9 +233,19 @@ class LocalClient:
         """
         if tools:
             raise InputError("the agent native needs an endpoint's tool calling", expected="direct, cot or react")
-        return await asyncio.to_thread(self._answer, messages)
+        self._stopped = False
+        try:
+            return await asyncio.to_thread(self._answer, messages)
+        except asyncio.CancelledError:
+            self._stopped = True
+            raise
 
     def _answer(self, messages: Messages) -> Reply:
+        with self._one_at_a_time:
+            # Who was waiting when the run was stopped doesn't begin.
+            return Reply() if self._stopped else self._generate(messages)
+
+    def _generate(self, messages: Messages) -> Reply:
         from assay.core.lm import generate, load_language_model
 
         if self._loaded is None:

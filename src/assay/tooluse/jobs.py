@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from cyclopts import App, Parameter
+from cyclopts import App, Group, Parameter
 
 from assay.core.errors import AssayError, InputError
 from assay.core.jobs import (
@@ -15,6 +17,8 @@ from assay.core.jobs import (
     Flag,
     Reporting,
     WholeNumber,
+    naming,
+    naming_options,
     print_summary,
     require_other_file,
     require_streams,
@@ -59,11 +63,19 @@ app.command(tasks_app)
 STOPPED = "stopped; nothing was written"
 AS_USUAL = Reporting()
 InFile: TypeAlias = Annotated[str, Parameter(allow_leading_hyphen=True)]
+OptionalFile: TypeAlias = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
 OutFile: TypeAlias = Annotated[str | None, Parameter(alias="-o", allow_leading_hyphen=True)]
 ProfileName: TypeAlias = Literal["exact", "official"]
 ArgumentsMode: TypeAlias = Literal["exact", "superset", "subset", "ignore"]
 StructureName: TypeAlias = Literal["parallel", "sequential", "dag"]
 OUTPUTS = (".html", ".json", ".csv", ".parquet")
+LINES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
+"""What files of one JSON record a line are called."""
+
+
+def _require_ending(out: str | None, endings: Sequence[str]) -> None:
+    if out is not None and out != STREAM and not out.lower().endswith(tuple(endings)):
+        raise InputError("unknown ending", file=out, expected=f"one of: {', '.join(endings)}")
 
 
 def _thresholds(given: Sequence[str]) -> dict[str, float]:
@@ -75,26 +87,31 @@ def _thresholds(given: Sequence[str]) -> dict[str, float]:
             found[metric.strip()] = float(number)
         except ValueError:
             separator = ""
-        if not separator:
+        if not separator or not math.isfinite(found[metric.strip()]):
             raise InputError(f"--fail-under is '{part}'", expected="a metric and a number, such as call_f1=0.9")
     return found
 
 
 def _matching(path: str | None, tools: Sequence[Tool], arguments: ArgumentsMode) -> Matcher:
-    from assay.tooluse.formats._builder import load_json
+    from assay.tooluse.formats._builder import UnreadableError, load_json
     from assay.tooluse.matchers import Matcher
 
-    rules: Any = {}
-    if path is not None:
-        from assay.core.files import existing_file
+    if path is None:
+        return Matcher(tools=tools, arguments=arguments)
+    from assay.core.files import existing_file
 
+    file = existing_file(path)
+    expected = 'rules by tool.parameter, such as {"search.q": "casefold"}'
+    with naming(path):
         try:
-            rules = load_json(existing_file(path).read_bytes())
-        except ValueError as error:
-            raise InputError("not JSON", file=path, expected="rules by tool.parameter") from error
+            rules = load_json(file.read_bytes())
+        except UnreadableError as error:
+            raise InputError(str(error), row=error.line, expected=expected) from error
         if not isinstance(rules, Mapping):
-            raise InputError("not an object", file=path, expected="rules by tool.parameter")
-    return Matcher(rules, tools=tools, arguments=arguments)
+            raise InputError("not an object", expected=expected)
+        if wrong := [name for name in rules if "." not in name]:
+            raise InputError(f"a rule for '{wrong[0]}'", expected=expected)
+        return Matcher(rules, tools=tools, arguments=arguments)
 
 
 def _read_tools(path: str | None) -> list[Tool]:
@@ -129,7 +146,7 @@ def score(
     runs: InFile,
     /,
     *,
-    gold: str | None = None,
+    gold: OptionalFile = None,
     out: OutFile = None,
     junit: str | None = None,
     profile: ProfileName = "exact",
@@ -142,6 +159,7 @@ def score(
     partial: Flag = False,
     stream: Flag = False,
     jobs: WholeNumber = 1,
+    on: str = "local",
     reporting: Reporting = AS_USUAL,
 ) -> None:
     """Score recorded runs against reference trajectories.
@@ -174,34 +192,56 @@ def score(
         Of references that don't say it themselves.
     format
         The runs' format, where it can't be told from the record.
-    fail-under
+    fail_under
         End with status 1 where a metric's mean is below: call_f1=0.9; several with commas.
     partial
         Leave out runs without reference and references without runs, which else are errors.
     stream
-        Only names and calls, for files of any size: each record may bring its own reference.
+        Only names and calls, for a file of JSON lines of any size: each record may bring its own reference.
     jobs
         Processes; -1 for all cores.
+    on
+        Where the processes are: local, ray, dask, or the address of a cluster that sees the files.
     """
     from assay.core.files import check_output
     from assay.tooluse.batch import HEADLINE, failing
     from assay.tooluse.pages import lines_of
+    from assay.tooluse.streaming import workers
 
     thresholds = _thresholds(fail_under)
+    if jobs < 1 and jobs != -1:
+        raise InputError(f"--jobs is {jobs}", expected="at least 1, or -1 for all cores")
     require_streams(out, reporting)
+    if STREAM == runs == gold:
+        raise InputError("runs and --gold are both standard input", expected="a file for one of them")
     for path in (out, junit):
         if path is not None and path != STREAM:
             require_other_file(path, runs, *([gold] if gold else []))
             check_output(path, force=reporting.force)
-    if out is not None and out != STREAM and not out.lower().endswith(OUTPUTS):
-        raise InputError("unknown ending", file=out, expected=f"one of: {', '.join(OUTPUTS)}")
+    _require_ending(out, OUTPUTS)
     offered = _read_tools(tools)
     if stream:
-        _score_stream(runs, gold, offered, thresholds, structure=structure, jobs=jobs, out=out, reporting=reporting)
+        for option, given in (("--out", out), ("--junit", junit)):
+            if given is not None:
+                raise InputError("--stream keeps no row a run", file=given, expected=f"no {option}")
+        if profile != "exact":
+            raise InputError(f"--profile is {profile}", expected="exact, which --stream needs")
+        with warnings_in_one_line(reporting), stop_that_says(STOPPED), workers(on, jobs=jobs):
+            _score_stream(
+                runs,
+                gold,
+                thresholds,
+                format=format,
+                structure=structure,
+                matcher=_matching(matchers, offered, arguments),
+                partial=partial,
+                jobs=jobs,
+                reporting=reporting,
+            )
         return
     if gold is None:
         raise InputError("--gold is missing", expected="the references, or --stream for records that bring their own")
-    with warnings_in_one_line(reporting), stop_that_says(STOPPED):
+    with warnings_in_one_line(reporting), stop_that_says(STOPPED), workers(on, jobs=jobs):
         report = _scored(
             runs,
             gold,
@@ -223,11 +263,7 @@ def score(
     shown = HEADLINE if profile == "exact" else tuple(means)
     lines = [
         f"runs         {told['runs']} of {told['tasks']} tasks ({_counts(told['structures'])})",
-        *(
-            [f"errors       {told['errors']} runs failed for the service and count in no mean"]
-            if told["errors"]
-            else []
-        ),
+        *_of_errors(told["errors"]),
         *([f"unparsable   {told['unparsable_calls']} calls"] if told["unparsable_calls"] else []),
         *([f"notes        {told['notes']} oddities in the recordings"] if told["notes"] else []),
         *lines_of(means, shown),
@@ -237,6 +273,10 @@ def score(
     summary = {**told, "output": out, "below": [list(one) for one in below]}
     print_summary(summary, lines, reporting=reporting, out=out)
     _require_above(below)
+
+
+def _of_errors(count: int) -> list[str]:
+    return [f"errors       {count} runs failed for the service and count in no mean"] if count else []
 
 
 def _require_above(below: Sequence[tuple[str, float, float]]) -> None:
@@ -271,8 +311,6 @@ def _write_report(report: Report, out: str, *, force: bool) -> None:
 
 def _plain(value: Any) -> Any:
     """NaN and infinity as null."""
-    import math
-
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -285,12 +323,13 @@ def _plain(value: Any) -> Any:
 def _score_stream(
     runs: str,
     gold: str | None,
-    tools: Sequence[Tool],
     thresholds: Mapping[str, float],
     *,
+    format: str,
     structure: StructureName | None,
+    matcher: Matcher,
+    partial: bool,
     jobs: int,
-    out: str | None,
     reporting: Reporting,
 ) -> None:
     from assay.core.files import existing_file
@@ -298,26 +337,32 @@ def _score_stream(
     from assay.tooluse.reading import read_gold
     from assay.tooluse.streaming import STREAM_METRICS, score_stream
 
-    if out is not None:
-        raise InputError("--stream keeps no row a run", file=out, expected="no --out")
-    existing_file(runs, suffixes=(".jsonl", ".ndjson"))
+    for metric in thresholds:
+        if metric not in STREAM_METRICS:
+            raise InputError(f"metric '{metric}'", expected=f"one of: {', '.join(STREAM_METRICS)}")
+    if runs != STREAM:
+        existing_file(runs, suffixes=(".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"))
     golds: dict[str, Gold] | None = None
     if gold is not None:
         golds = {one.id: one for one in read_gold(gold, structure=structure)}
-    with stop_that_says(STOPPED):
-        totals = score_stream(runs, golds, tools=tools, n_jobs=jobs)
+    totals = score_stream(runs, golds, matcher=matcher, format=format, partial=partial, n_jobs=jobs)
+    if not totals.runs:
+        raise InputError("no run could be scored", file=runs, expected="runs with references that didn't fail")
     means = totals.estimates()
-    for metric in thresholds:
-        if metric not in means:
-            raise InputError(f"metric '{metric}'", expected=f"one of: {', '.join(means)}")
     below = [(name, means[name].mean, least) for name, least in thresholds.items() if not means[name].mean >= least]
     summary = {
         "runs": totals.runs,
         "calls": totals.calls,
+        "errors": totals.errors,
         "unparsable_calls": totals.unparsable,
         "metrics": {name: {"mean": one.mean, "low": one.low, "high": one.high} for name, one in means.items()},
     }
-    lines = [f"runs         {totals.runs} with {totals.calls} calls", *lines_of(means, STREAM_METRICS)]
+    lines = [
+        f"runs         {totals.runs} with {totals.calls} calls",
+        *_of_errors(totals.errors),
+        *([f"unparsable   {totals.unparsable} calls"] if totals.unparsable else []),
+        *lines_of(means, STREAM_METRICS),
+    ]
     print_summary(summary, lines, reporting=reporting)
     _require_above(below)
 
@@ -328,7 +373,7 @@ def diff(
     second: InFile,
     /,
     *,
-    gold: str | None = None,
+    gold: OptionalFile = None,
     tools: str | None = None,
     structure: StructureName | None = None,
     format: str = "auto",
@@ -429,7 +474,7 @@ def convert(
         bfcl or inspect. Some formats hold less than others: bfcl has no results, react no calls issued together.
     format
         The runs' format, where it can't be told from the record.
-    as-gold
+    as_gold
         Write references instead, which count as right, for assay tooluse score --gold.
     structure
         Of such references.
@@ -440,6 +485,7 @@ def convert(
 
     find_format(to)
     require_streams(out, reporting)
+    _require_ending(out, LINES)
     if out != STREAM:
         require_other_file(out, runs)
         check_output(out, force=reporting.force)
@@ -462,7 +508,7 @@ def audit(data: InFile, /, *, reporting: Reporting = AS_USUAL) -> None:
     Parameters
     ----------
     data
-        A folder of tool and trajectory files in TRAJECT-Bench's layout or our own, or one file.
+        A folder of tool and trajectory files in TRAJECT-Bench's layout or our own, one file, or - for standard input.
     """
     from assay.tooluse.auditing import audit as look
 
@@ -594,7 +640,7 @@ def world_serve(
     ----------
     mcp
         Speak the Model Context Protocol on standard input and output.
-    openai-tools
+    openai_tools
         Print the definitions that an OpenAI endpoint takes.
     http
         With --mcp: speak over HTTP at /mcp instead.
@@ -611,7 +657,8 @@ def world_serve(
     from assay.tooluse.serving import serve_http, serve_stdio
 
     if http:
-        serve_http(host=host, port=port)
+        with naming_options({"port": "--port"}):
+            serve_http(host=host, port=port)
     else:
         serve_stdio()
 
@@ -642,7 +689,7 @@ def tasks_make(
         How many calls: 4, 3,5,7 or 3-10.
     difficulty
         Queries that name tools and values, queries that hide both, or twins of both kinds.
-    per-n
+    per_n
         Trajectories for each number of calls.
     seed
         The same seed gives the same tasks.
@@ -652,9 +699,11 @@ def tasks_make(
     from assay.tooluse.tasks import make_tasks
 
     require_streams(out, reporting)
+    _require_ending(out, LINES)
     if out != STREAM:
         check_output(out, force=reporting.force)
-    with stop_that_says(STOPPED):
+    options = {"n_tools": "--n", "per_n": "--per-n", "seed": "--seed"}
+    with stop_that_says(STOPPED), naming_options(options):
         made = make_tasks(_sizes(n), structure, difficulty, seed, per_n=per_n)
     write_records(map(gold_to_dict, made), out, force=reporting.force)
     calls = sum(len(one.calls) for one in made)
@@ -673,13 +722,55 @@ def _sizes(text: str) -> tuple[int, ...]:
         ) from None
 
 
-def _client(base_url: str | None, model: str, key_variable: str, temperature: float, max_tokens: int | None) -> Any:
-    from assay.tooluse.clients import DEFAULT_TOKENS, EndpointClient, LocalClient
+@Parameter(name="*", group=Group("Model", sort_key=2))
+@dataclass(frozen=True)
+class ModelOptions:
+    """Who answers.
 
-    if base_url is None:
-        return LocalClient(model, temperature=temperature, max_tokens=max_tokens or 128)
-    key = os.environ.get(key_variable, "none")
-    return EndpointClient(base_url, model, key, temperature=temperature, max_tokens=max_tokens or DEFAULT_TOKENS)
+    Parameters
+    ----------
+    model
+        The endpoint's name of the model. Without --base-url a model on this machine: smollm2 from its package, a
+        folder, a .gguf file, or a name on the hub.
+    base_url
+        An endpoint that speaks OpenAI's protocol.
+    key_variable
+        The environment variable with the endpoint's key.
+    max_tokens
+        The longest answer; 4096, and 128 for a model on this machine.
+    timeout
+        Seconds that an endpoint may take for one answer.
+    retries
+        How often a request that failed is repeated before the run counts as an error.
+    """
+
+    model: str = "smollm2"
+    base_url: str | None = None
+    key_variable: str = "OPENAI_API_KEY"
+    max_tokens: WholeNumber | None = None
+    timeout: float = 120.0
+    retries: WholeNumber = 2
+
+    def client(self, *, temperature: float = 0.0) -> Any:
+        """What these options name."""
+        from assay.tooluse.clients import DEFAULT_TOKENS, EndpointClient, LocalClient
+
+        with naming_options({name: f"--{name.replace('_', '-')}" for name in (*vars(self), "temperature")}):
+            if self.base_url is None:
+                tokens = 128 if self.max_tokens is None else self.max_tokens
+                return LocalClient(self.model, temperature=temperature, max_tokens=tokens)
+            return EndpointClient(
+                self.base_url,
+                self.model,
+                os.environ.get(self.key_variable, "none"),
+                temperature=temperature,
+                max_tokens=DEFAULT_TOKENS if self.max_tokens is None else self.max_tokens,
+                timeout=self.timeout,
+                retries=self.retries,
+            )
+
+
+AS_BY_DEFAULT = ModelOptions()
 
 
 @app.command
@@ -688,9 +779,7 @@ def run(
     /,
     *,
     out: Annotated[str, Parameter(alias="-o")],
-    model: str = "smollm2",
-    base_url: str | None = None,
-    key_variable: str = "OPENAI_API_KEY",
+    model: ModelOptions = AS_BY_DEFAULT,
     agent: Literal["native", "direct", "cot", "react", "dynamic", "select"] = "native",
     pool: str = "domain",
     encoder: Literal["minilm", "bm25"] = "minilm",
@@ -698,7 +787,6 @@ def run(
     concurrency: WholeNumber = 8,
     max_turns: WholeNumber | None = None,
     temperature: float = 0.0,
-    max_tokens: WholeNumber | None = None,
     part: str = "1/1",
     seed: WholeNumber = 0,
     reporting: Reporting = AS_USUAL,
@@ -713,13 +801,6 @@ def run(
         From assay tooluse tasks make, or references in our own format.
     out
         Finished runs, one line each. An existing file is gone on with; --force begins anew.
-    model
-        The endpoint's name of the model. Without --base-url a model on this machine: smollm2 from its package, a
-        folder, a .gguf file, or a name on the hub.
-    base-url
-        An endpoint that speaks OpenAI's protocol.
-    key-variable
-        The environment variable with the endpoint's key.
     agent
         native: the endpoint's tool calling. direct and cot: one prompt. react: thoughts and actions; dynamic: react
         that looks for tools anew after each thought. select: the nearest tool a sentence, by the encoder alone.
@@ -731,12 +812,10 @@ def run(
         Repetitions of each task.
     concurrency
         Runs under way at once.
-    max-turns
+    max_turns
         After how many turns a run is stopped; by default max(8, 2n + 2).
     temperature
         0 for the likeliest answer.
-    max-tokens
-        The longest answer; 4096, and 128 for a model on this machine.
     part
         i/N: only that part of the tasks, for several machines. The files of all parts together are the whole.
     seed
@@ -751,23 +830,28 @@ def run(
     golds = read_gold(tasks)
     if out == STREAM:
         raise InputError("--out is -", expected="a file, which a stopped run goes on from")
+    _require_ending(out, LINES[:2])
     require_other_file(out, tasks)
     from assay.core.files import check_output
 
     check_output(out, force=True)
+    client = model.client(temperature=temperature)
     if reporting.force:
         Path(out).unlink(missing_ok=True)
     settings = (
-        f"model={model} agent={agent} pool={pool} encoder={encoder} temperature={temperature:g} "
-        f"max_turns={max_turns or 'auto'} max_tokens={max_tokens or 'auto'} seed={seed}"
+        f"model={model.model} agent={agent} pool={pool} encoder={encoder} temperature={temperature:g} "
+        f"max_turns={max_turns or 'auto'} max_tokens={model.max_tokens or 'auto'} seed={seed}"
     )
 
     def watch(done: int, total: int) -> None:
         print(f"\r{done} of {total} runs", end="" if done < total else "\n", file=sys.stderr, flush=True)
 
-    with stop_that_says(f"stopped; finished runs are in {out}, and the same command goes on"):
+    options = {
+        name: f"--{name.replace('_', '-')}" for name in ("trials", "concurrency", "max_turns", "seed", "pool", "part")
+    }
+    with stop_that_says(f"stopped; finished runs are in {out}, and the same command goes on"), naming_options(options):
         found = evaluate(
-            _client(base_url, model, key_variable, temperature, max_tokens),
+            client,
             golds,
             pool,
             agent,
@@ -801,9 +885,7 @@ def judge(
     out: OutFile = None,
     kind: Literal["brief", "full", "answer", "compare"] = "brief",
     other: str | None = None,
-    model: str = "smollm2",
-    base_url: str | None = None,
-    key_variable: str = "OPENAI_API_KEY",
+    model: ModelOptions = AS_BY_DEFAULT,
     tools: str | None = None,
     cache: str | None = None,
     format: str = "auto",
@@ -827,12 +909,6 @@ def judge(
         the final answer the reference's. compare: which of two runs is better, asked in both orders.
     other
         The second runs for --kind compare.
-    model
-        The judge, as for assay tooluse run.
-    base-url
-        The judge's endpoint.
-    key-variable
-        The environment variable with the endpoint's key.
     tools
         The tools that were on offer, for their descriptions; those of the offline world without it.
     cache
@@ -851,14 +927,16 @@ def judge(
     from assay.tooluse.world import ToolWorld
 
     require_streams(out, reporting)
+    _require_ending(out, LINES)
     if out is not None and out != STREAM:
         require_other_file(out, runs, gold)
         check_output(out, force=reporting.force)
     tasks = read_gold(gold)
     given = [one for one in read(runs, format) if one.error is None]
-    with stop_that_says("stopped; judgements so far are in the cache, if one was given"):
+    stopped = "stopped; judgements so far are in the cache, if one was given"
+    with stop_that_says(stopped), naming_options({"concurrency": "--concurrency"}):
         found = judge_many(
-            _client(base_url, model, key_variable, 0.0, None),
+            model.client(),
             given,
             tasks,
             kind,

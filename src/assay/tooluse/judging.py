@@ -98,16 +98,22 @@ class Judgement:
     replies: list[str]
 
 
+def _within(value: Any, most: float) -> float:
+    """A number, not below 0 and not above the most; NaN where it isn't one."""
+    number = float(value)
+    return min(float(most), max(0.0, number)) if math.isfinite(number) else math.nan
+
+
 def _read(kind: JudgeKind, text: str) -> float:
     """The value in a judge's answer; NaN where there is none."""
     found = re.search(r"\{.*?\}", text, re.DOTALL)
     try:
         given = load_json(found[0]) if found else {}
         if kind == "brief":
-            return min(10.0, max(0.0, float(given["score"])))
+            return _within(given["score"], 10)
         if kind == "full":
             limits = (("relevance", 3), ("arguments", 4), ("completeness", 3))
-            return sum(min(float(most), max(0.0, float(given[name]))) for name, most in limits)
+            return sum(_within(given[name], most) for name, most in limits)
         if kind == "answer":
             return {True: 1.0, False: 0.0}.get(given["same"], math.nan)
         return {"S1": 1.0, "TIE": 0.5, "S2": 0.0}.get(str(given["better"]).upper(), math.nan)
@@ -200,8 +206,7 @@ async def _ask(client: Client, kind: JudgeKind, prompt: str, cache: Path | None)
 
     digest = hashlib.sha256(f"{client.name}\0{prompt}".encode()).hexdigest()
     file = None if cache is None else cache / f"{digest}.json"
-    if file is not None and file.exists():
-        kept: list[str] = load_json(file.read_bytes())
+    if file is not None and (kept := _kept(file)):
         return _read(kind, kept[-1]), kept
     replies: list[str] = []
     for _ in range(ATTEMPTS):
@@ -216,6 +221,15 @@ async def _ask(client: Client, kind: JudgeKind, prompt: str, cache: Path | None)
                 write_bytes(file, dump(replies).encode(), force=True)
             return value, replies
     return math.nan, replies
+
+
+def _kept(file: Path) -> list[str]:
+    """Earlier answers; none where the file is missing or damaged."""
+    try:
+        found = load_json(file.read_bytes())
+    except (OSError, ValueError):
+        return []
+    return found if isinstance(found, list) and all(isinstance(one, str) for one in found) else []
 
 
 def judge_many(
@@ -252,8 +266,10 @@ def judge_many(
     Raises
     ------
     InputError
-        A run has no task.
+        A run has no task, or `concurrency` is below 1.
     """
+    if concurrency < 1:
+        raise InputError(f"concurrency is {concurrency}", expected="at least 1")
     by_id = {task.id: task for task in tasks}
     second = {(one.id, one.trial): one for one in others}
     if missing := [run.id for run in runs if run.id not in by_id]:

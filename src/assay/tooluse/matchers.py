@@ -10,6 +10,7 @@ from datetime import UTC
 from datetime import date as Date
 from datetime import datetime as DateTime
 from functools import lru_cache
+from inspect import signature
 from typing import Any, Literal, TypeAlias, get_args
 
 from assay.core.errors import InputError
@@ -86,7 +87,12 @@ def equal_json(got: Any, want: Any) -> bool:
         return isinstance(got, Mapping) and got.keys() == want.keys() and all(equal_json(got[k], want[k]) for k in want)
     if isinstance(want, list | tuple):
         return isinstance(got, list | tuple) and len(got) == len(want) and all(map(equal_json, got, want))
-    return bool(got == want)
+    return bool(got == want or (got != got and want != want))
+
+
+def equal_numbers(left: float, right: float) -> bool:
+    """Equal, or both no number."""
+    return left == right or (left != left and right != right)
 
 
 def equal_typed(got: Any, want: Any, kind: str = "", form: str = "") -> bool:
@@ -97,7 +103,7 @@ def equal_typed(got: Any, want: Any, kind: str = "", form: str = "") -> bool:
         return as_datetime(got) == instant
     if kind in ("number", "integer") or (not kind and isinstance(want, int | float) and not isinstance(want, bool)):
         left, right = as_number(got), as_number(want)
-        return left is not None and right is not None and left == right
+        return left is not None and right is not None and equal_numbers(left, right)
     if kind == "boolean" or (not kind and isinstance(want, bool)):
         left_, right_ = as_boolean(got), as_boolean(want)
         return left_ is not None and left_ == right_
@@ -109,11 +115,17 @@ def _exact() -> Compare:
 
 
 def _number(rtol: float = 0.0, atol: float = 0.0) -> Compare:
+    if not (math.isfinite(rtol) and math.isfinite(atol) and rtol >= 0 and atol >= 0):
+        raise ValueError("a tolerance below 0")
+
     def compare(got: Any, want: Any) -> bool:
         left, right = as_number(got), as_number(want)
         if left is None or right is None:
             return False
-        return left == right or abs(left - right) <= max(rtol * abs(right), atol) > 0
+        try:
+            return equal_numbers(left, right) or abs(left - right) <= max(rtol * abs(right), atol) > 0
+        except OverflowError:  # a whole number that no float holds, beside a float
+            return False
 
     return compare
 
@@ -142,6 +154,9 @@ def _casefold() -> Compare:
 
 
 def _text(min_ratio: float = 0.9) -> Compare:
+    if not 0 <= min_ratio <= 1:
+        raise ValueError("a ratio out of range")
+
     def compare(got: Any, want: Any) -> bool:
         from rapidfuzz.fuzz import ratio
 
@@ -164,10 +179,20 @@ def _set() -> Compare:
 
 
 def _regex(pattern: str | None = None) -> Compare:
-    return lambda got, want: re.fullmatch(pattern if pattern is not None else str(want), str(got)) is not None
+    fixed = None if pattern is None else re.compile(pattern)
+
+    def compare(got: Any, want: Any) -> bool:
+        try:
+            return (fixed or re.compile(str(want))).fullmatch(str(got)) is not None
+        except re.error as error:
+            raise InputError(f"the reference '{want}' is no regular expression", expected=str(error)) from error
+
+    return compare
 
 
 def _any_of(values: Sequence[Any] = ()) -> Compare:
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise TypeError("values of another type")
     return lambda got, want: any(equal_typed(got, one) for one in (*values, want))
 
 
@@ -187,6 +212,9 @@ def _json_subset() -> Compare:
 
 
 def _geo(tol_km: float = 1.0) -> Compare:
+    if not tol_km >= 0:
+        raise ValueError("a distance below 0")
+
     def point(value: Any) -> tuple[float, float] | None:
         if isinstance(value, Mapping):
             parts = [
@@ -194,7 +222,8 @@ def _geo(tol_km: float = 1.0) -> Compare:
                 value.get("lon", value.get("lng", value.get("longitude"))),
             ]
         else:
-            parts = value.split(",") if isinstance(value, str) else list(value)
+            listed = list(value) if isinstance(value, list | tuple) else []
+            parts = value.split(",") if isinstance(value, str) else listed
         numbers = [as_number(part) for part in parts]
         if len(numbers) != 2 or None in numbers:
             return None
@@ -215,6 +244,9 @@ def haversine_km(lat1: float, lon1: float, lat2: float, lon2: float) -> float:
 
 
 def _semantic(min_cos: float = 0.8, embed: Callable[[Sequence[str]], Any] | None = None) -> Compare:
+    if not -1 <= min_cos <= 1:
+        raise ValueError("a cosine out of range")
+
     def compare(got: Any, want: Any) -> bool:
         from assay.tooluse.retrieval import minilm
 
@@ -225,6 +257,8 @@ def _semantic(min_cos: float = 0.8, embed: Callable[[Sequence[str]], Any] | None
 
 
 def _custom(function: Compare) -> Compare:
+    if not callable(function):
+        raise TypeError("no function")
     return function
 
 
@@ -244,6 +278,19 @@ KINDS: Mapping[str, Callable[..., Compare]] = {
     "set": _set,
     "text": _text,
 }
+
+
+OPTIONS_OF: Mapping[str, str] = {
+    "any_of": "values, a list",
+    "custom": "function, which only Python can give",
+    "datetime": "tz, a time zone such as Europe/Zurich",
+    "geo": "tol_km, a number of at least 0",
+    "number": "rtol and atol, numbers of at least 0",
+    "regex": "pattern, a regular expression",
+    "semantic": "min_cos, a number from -1 to 1",
+    "text": "min_ratio, a number from 0 to 1",
+}
+"""What is said where an option can't be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,12 +344,16 @@ def make_match(rule: Any) -> Match:
         return Match("custom", {}, rule)
     options = dict(rule) if isinstance(rule, Mapping) else {"kind": rule}
     kind = options.pop("kind", None)
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise InputError(f"matcher kind '{kind}'", expected=f"one of: {', '.join(KINDS)}")
+    if unknown := set(options) - set(signature(KINDS[kind]).parameters):
+        known = ", ".join(signature(KINDS[kind]).parameters) or "no option"
+        raise InputError(f"matcher {kind} with {', '.join(sorted(unknown))}", expected=known)
     try:
         return Match(kind, options, KINDS[kind](**options))
-    except TypeError as error:
-        raise InputError(f"matcher {kind} with {', '.join(options) or 'no options'}: {error}") from error
+    except (TypeError, ValueError, LookupError, OSError, re.error) as error:
+        told = ", ".join(f"{name} {value}" for name, value in options.items()) or "no option"
+        raise InputError(f"matcher {kind} with {told}", expected=OPTIONS_OF.get(kind, "other options")) from error
 
 
 class Matcher:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from assay.core.errors import MissingPackageError
+from assay.core.errors import InputError, MissingPackageError
 from assay.tooluse.formats import FORMATS
 from assay.tooluse.formats._benchmarks import write_native
 from assay.tooluse.matchers import Matcher
@@ -145,7 +145,9 @@ def inspect_scorer(
         async def judged(state: Any, target: Any) -> Any:
             messages = [message.model_dump(mode="json") for message in state.messages]
             (run,) = FORMATS["inspect"].read({"id": state.sample_id, "epoch": state.epoch, "messages": messages})
-            gold = by_id[str(state.sample_id)]
+            gold = by_id.get(str(state.sample_id))
+            if gold is None:
+                raise InputError(f"no reference for the sample '{state.sample_id}'", expected="one of the same id")
             found = score(run, gold, matcher=matcher, tools=offered)
             told = explain(run, gold, matcher=matcher, tools=offered)
             return Score(

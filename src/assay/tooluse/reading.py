@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import os
 import re
 import sys
 import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any, cast
 
-from assay.core.errors import AssayError, InputError
+from assay.core.errors import InputError
 from assay.core.files import STREAM, atomic_path, existing_file
 from assay.tooluse.formats import FORMATS, Format, detect, find_format
 from assay.tooluse.formats._benchmarks import call_from_dict, call_to_dict
-from assay.tooluse.formats._builder import dump, load_json, record_id
-from assay.tooluse.trajectories import Edge, Gold, Structure, Tool, Trajectory
+from assay.tooluse.formats._builder import UnreadableError, dump, load_json, read_arguments, record_id, whole_text
+from assay.tooluse.matchers import make_match
+from assay.tooluse.trajectories import Call, Edge, Gold, Structure, Tool, Trajectory, path_steps
 
 __all__ = [
     "SUFFIXES",
@@ -40,6 +40,7 @@ __all__ = [
     "write_records",
 ]
 
+REFERENCE = "calls with name and args, and a structure"
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz", ".txt", ".eval")
 MESSAGE_KEYS = frozenset({"role", "type", "lc", "from", "parts"})
 SPAN_KEYS = frozenset({"attributes", "resourceSpans"})
@@ -47,6 +48,8 @@ BLOCK = 1 << 20
 TWIN_FILE = re.compile("(simple|hard)_ver")
 """TRAJECT-Bench keeps twins at the same place of two files."""
 BOM = b"\xef\xbb\xbf"
+CUT = "not JSON"
+"""What `load_json` says of a line that was cut off, beside other faults."""
 
 
 def read(path: str | os.PathLike[str], format: str = "auto") -> list[Trajectory]:
@@ -127,23 +130,20 @@ def _files(path: str | os.PathLike[str]) -> list[str | Path]:
 
 
 def _iterate_file(file: str | Path, chosen: Format | None) -> Iterator[Trajectory]:
-    stem = "run" if file == STREAM else Path(file).name.partition(".")[0]
-    spans: list[Any] = []
+    stem = "run" if file == STREAM else whole_text(Path(file).name.partition(".")[0])
+    spans: list[tuple[int, Any]] = []
     waiting: Trajectory | None = None
     count = 0
+    known: Format | None = chosen
     for row, record in records(file):
-        try:
-            known = chosen or detect(record)
+        with naming_record(str(file), row):
+            if chosen is None:
+                known = detect(record, before=known)
+            assert known is not None
             if known.spans:
-                spans.append(record)
+                spans.append((row, record))
                 continue
-            found = list(known.read(record))
-        except InputError as error:
-            raise InputError(error.message, file=str(file), row=row, expected=error.expected) from error
-        except (AttributeError, TypeError, KeyError, ValueError, IndexError) as error:
-            name = chosen.name if chosen else "recognised"
-            message = f"not a record of the {name} format: {type(error).__name__} {error}"
-            raise InputError(message, file=str(file), row=row, expected="the format's own fields") from error
+            found = read_record(known, record)
         for one in found:
             count += 1
             if not one.id:
@@ -161,10 +161,38 @@ def _iterate_file(file: str | Path, chosen: Format | None) -> Iterator[Trajector
         waiting.id = stem
         yield waiting
     if spans:
-        reader = chosen or detect(spans)
-        for number, one in enumerate(reader.read(spans), start=1):
+        with naming_record(str(file), spans[0][0]):
+            together = [record for _, record in spans]
+            found = read_record(chosen or detect(together), together)
+        for number, one in enumerate(found, start=1):
             one.id = one.id or f"{stem}:{number}"
             yield one
+
+
+@contextmanager
+def naming_record(file: str, row: int | None) -> Iterator[None]:
+    """Say of which record an error is."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(error.message, file=file, row=row, expected=error.expected) from error
+
+
+def read_record(known: Format, record: Any) -> list[Trajectory]:
+    """The runs of a record.
+
+    Raises
+    ------
+    InputError
+        A field has another type than the format's.
+    """
+    try:
+        return list(known.read(record))
+    except InputError:
+        raise
+    except (AttributeError, TypeError, KeyError, ValueError, IndexError, OverflowError) as error:
+        expected = f"the fields of {known.name} with their types, or another --format"
+        raise InputError(f"not a record of the format {known.name} ({error})", expected=expected) from error
 
 
 def records(file: str | os.PathLike[str]) -> Iterator[tuple[int, Any]]:
@@ -227,28 +255,35 @@ def _json_records(stream: IO[bytes], file: str) -> Iterator[tuple[int, Any]]:
         raise InputError("nothing to read", file=file, expected="at least one record")
     try:
         record = load_json(first)
-    except ValueError:
+    except UnreadableError:
         yield from _document(first + stream.read(), file, row)
         return
     if isinstance(record, list) and not _is_one_run(record):
         yield from _elements(record, stream.read(), file, row)
         return
     yield row, record
-    pending: tuple[int, bytes, ValueError] | None = None
+    pending: tuple[int, UnreadableError] | None = None
     for line in stream:
         row += 1
         if line.isspace():
             continue
         if pending is not None:
-            raise InputError("not JSON", file=file, row=pending[0], expected="one JSON record a line") from pending[2]
+            raise not_a_record(pending[1], file, pending[0]) from pending[1]
         try:
             record = load_json(line)
-        except ValueError as error:
-            pending = row, line, error
+        except UnreadableError as error:
+            if str(error) != CUT:
+                raise not_a_record(error, file, row) from error
+            pending = row, error
             continue
         yield row, record
     if pending is not None:
         _warn_of_cut(file, pending[0])
+
+
+def not_a_record(error: UnreadableError, file: str | os.PathLike[str], row: int) -> InputError:
+    """What is said of a line that can't be read."""
+    return InputError(str(error), file=file, row=row, expected="one JSON record a line")
 
 
 def _warn_of_cut(file: str, row: int) -> None:
@@ -259,9 +294,9 @@ def _document(data: bytes, file: str, row: int) -> Iterator[tuple[int, Any]]:
     """One JSON document of several lines; or JSON lines whose first and only line is cut off."""
     try:
         record = load_json(data)
-    except ValueError as error:
-        where = error.lineno + row - 1 if isinstance(error, json.JSONDecodeError) else row
-        raise InputError("not JSON", file=file, row=where, expected="JSON, or one JSON record a line") from error
+    except UnreadableError as error:
+        where = row if error.line is None else error.line + row - 1
+        raise InputError(str(error), file=file, row=where, expected="JSON, or one JSON record a line") from error
     if isinstance(record, list) and not _is_one_run(record):
         yield from _elements(record, b"", file, row)
     else:
@@ -440,30 +475,78 @@ def gold_from_dict(given: Mapping[str, Any]) -> Gold:
     """
     try:
         return Gold(
-            calls=[call_from_dict(one, index) for index, one in enumerate(given["calls"])],
+            calls=[reference_call(one, index) for index, one in enumerate(given["calls"])],
             structure=given.get("structure", "parallel"),
             id=record_id(given),
-            query=given.get("query", ""),
-            edges=tuple(Edge(**edge) for edge in given.get("edges") or ()),
+            query=_text(given, "query"),
+            edges=tuple(_edge(one) for one in given.get("edges") or ()),
             order=tuple((int(a), int(b)) for a, b in given.get("order") or ()),
             optional=frozenset(given.get("optional") or ()),
             alternatives=tuple(
                 gold_from_dict({"structure": given.get("structure", "parallel"), **one})
                 for one in given.get("alternatives") or ()
             ),
-            matchers=dict(given.get("matchers") or {}),
-            difficulty=given.get("difficulty", ""),
-            twin_id=given.get("twin_id", ""),
-            domain=given.get("domain", ""),
-            final_answer=given.get("final_answer"),
-            facts=tuple(given.get("facts") or ()),
+            matchers=_rules(given.get("matchers") or {}),
+            difficulty=_text(given, "difficulty"),
+            twin_id=_text(given, "twin_id"),
+            domain=_text(given, "domain"),
+            final_answer=_text(given, "final_answer") or None,
+            facts=tuple(map(str, given.get("facts") or ())),
             end_state=given.get("end_state"),
         )
+    except InputError:
+        raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, InputError):
-            raise
-        message = f"not a reference: {type(error).__name__} {error}"
-        raise InputError(message, expected="calls with name and args, and a structure") from error
+        lacking = "calls" not in given if isinstance(given, Mapping) else True
+        message = "not a reference" if not lacking else "not a reference: it has no calls"
+        raise InputError(message, expected=REFERENCE) from error
+
+
+def reference_call(given: Any, index: int) -> Call:
+    """A call of a reference in our own format.
+
+    Raises
+    ------
+    InputError
+        It has no name, or arguments that aren't an object.
+    """
+    if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
+        raise InputError(f"call {index} of the reference has no name", expected=REFERENCE)
+    args, _, error = read_arguments(given.get("args"))
+    if error is not None:
+        raise InputError(f"call {index} of the reference: {error}", expected=REFERENCE)
+    return call_from_dict({**given, "args": args}, index)
+
+
+def _edge(given: Any) -> Edge:
+    known = {"producer": int, "consumer": int, "parameter": str, "path": str}
+    if not isinstance(given, Mapping) or any(
+        name not in known or type(value) is not known[name] for name, value in given.items()
+    ):
+        raise InputError("an edge that can't be read", expected="producer, consumer (numbers), parameter, path (texts)")
+    try:
+        path_steps(given.get("path", "$"))
+        return Edge(**given)
+    except (TypeError, ValueError) as error:
+        what = f"path {given['path']}" if "path" in given else ", ".join(given)
+        expected = "producer, consumer, parameter, and a path like $.a[0]"
+        raise InputError(f"an edge with {what}", expected=expected) from error
+
+
+def _rules(given: Any) -> dict[str, Any]:
+    """Rules for arguments, which are made once to see that they can be."""
+    if not isinstance(given, Mapping):
+        raise InputError("matchers that aren't an object", expected="rules by tool.parameter")
+    for rule in given.values():
+        make_match(rule)
+    return dict(given)
+
+
+def _text(given: Mapping[str, Any], field: str) -> str:
+    value = given.get(field)
+    if isinstance(value, list | dict):
+        raise InputError(f"{field} of type {type(value).__name__}", expected="a text")
+    return "" if value is None else str(value)
 
 
 def gold_to_dict(gold: Gold) -> dict[str, Any]:
@@ -553,13 +636,11 @@ def read_gold(path: str | os.PathLike[str], *, structure: Structure | None = Non
 
 
 def _read_gold(record: Any, file: str | Path, row: int, structure: Structure | None) -> Gold:
-    try:
+    with naming_record(str(file), row):
         if isinstance(record, Mapping) and "structure" in record:
             return gold_from_dict(record)
         known = detect(record)
-        runs = list(known.read(record))
-    except InputError as error:
-        raise InputError(error.message, file=str(file), row=row, expected=error.expected) from error
+        runs = read_record(known, record)
     if len(runs) != 1:
         raise InputError(f"{len(runs)} runs in one record", file=str(file), row=row, expected="one reference a record")
     chosen: Structure = structure or (
@@ -593,22 +674,43 @@ def tool_from_dict(given: Mapping[str, Any]) -> Tool:
     InputError
         It has no name.
     """
+    try:
+        return _tool_from_dict(given)
+    except InputError:
+        raise
+    except (AttributeError, TypeError, KeyError, ValueError) as error:
+        shown = given.get("name", given.get("tool name")) if isinstance(given, Mapping) else type(given).__name__
+        expected = "a name, and a JSON Schema of its arguments"
+        raise InputError(f"the tool {shown} can't be read", expected=expected) from error
+
+
+def _tool_from_dict(given: Mapping[str, Any]) -> Tool:
     if "tool name" in given:
         return _traject_tool(given)
     given = given.get("function", given)
     schema = next((given[key] for key in ("parameters", "input_schema", "inputSchema") if given.get(key)), None)
+    if schema is not None:
+        schema = {**schema, "properties": _properties(schema), "required": list(map(str, schema.get("required") or ()))}
     if not isinstance(given.get("name"), str):
         raise InputError(f"a tool without a name, with the keys {', '.join(map(str, given))}", expected="a name")
     return Tool(
         given["name"],
-        given.get("description") or "",
-        dict(schema or {}),
+        _text(given, "description"),
+        schema or {},
         dict(given.get("returns") or given.get("outputSchema") or {}),
-        given.get("domain", ""),
-        given.get("parent", ""),
-        tuple(given.get("groups") or ()),
-        {name: tuple(parameters) for name, parameters in (given.get("connected") or {}).items()},
+        _text(given, "domain"),
+        _text(given, "parent"),
+        tuple(map(str, given.get("groups") or ())),
+        {name: tuple(map(str, parameters)) for name, parameters in (given.get("connected") or {}).items()},
     )
+
+
+def _properties(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters' schemas by name; ``true``, which allows everything, as an empty schema."""
+    found = {name: {} if one is True else one for name, one in (schema.get("properties") or {}).items()}
+    if not all(isinstance(one, Mapping) for one in found.values()):
+        raise TypeError("a parameter without schema")
+    return found
 
 
 def _traject_tool(given: Mapping[str, Any]) -> Tool:
@@ -630,10 +732,10 @@ def _traject_tool(given: Mapping[str, Any]) -> Tool:
     }
     return Tool(
         str(given["tool name"]),
-        given.get("tool description") or "",
+        _text(given, "tool description"),
         {"type": "object", "properties": properties, "required": required},
-        domain=given.get("domain name") or "",
-        parent=given.get("parent tool name") or "",
+        domain=_text(given, "domain name"),
+        parent=_text(given, "parent tool name"),
         connected=connected,
     )
 
@@ -668,12 +770,9 @@ def read_tools(path: str | os.PathLike[str]) -> list[Tool]:
     for file in _files(path):
         for row, record in records(file):
             every = record.get("tools", [record]) if isinstance(record, Mapping) else record
-            for one in every:
-                if not isinstance(one, Mapping):
-                    kind = type(one).__name__
-                    raise InputError(f"a tool of type {kind}", file=str(file), row=row, expected="an object")
-                try:
+            for one in every if isinstance(every, list) else [every]:
+                with naming_record(str(file), row):
+                    if not isinstance(one, Mapping):
+                        raise InputError(f"a tool of type {type(one).__name__}", expected="an object")
                     found.append(tool_from_dict(one))
-                except AssayError as error:
-                    raise InputError(str(error), file=str(file), row=row) from error
     return found

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.core.errors import InputError
+from assay.core.errors import AssayError, InputError
 from assay.tooluse.agents import Setting, find_agent, run_task
 from assay.tooluse.clients import Answerer, as_client
 from assay.tooluse.formats._benchmarks import read_native, write_native
@@ -52,7 +53,7 @@ class Kept:
         lines = self.path.read_bytes().splitlines(keepends=True)
         kept: list[bytes] = []
         for number, line in enumerate(lines, start=1):
-            if not line.endswith(b"\n"):
+            if not line.endswith(b"\n") and (kept or line.startswith(b'{"')):
                 break
             try:
                 record = load_json(line)
@@ -80,12 +81,24 @@ class Kept:
     def append(self, run: Trajectory) -> None:
         """Keep one run, whole and on the disk."""
         line = dump({**write_native(run), "settings": self.settings}).encode() + b"\n"
-        handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:
-            os.write(handle, line)
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+            handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            try:
+                before = os.fstat(handle).st_size
+                if os.write(handle, line) < len(line):
+                    os.ftruncate(handle, before)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise AssayError(f"{self.path}: {error.strerror or error}; finished runs are kept") from error
+
+
+def _first(several: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error that stopped the others."""
+    first = several.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 def parse_part(part: str) -> tuple[int, int]:
@@ -213,9 +226,15 @@ async def evaluate_async(
     watch: Callable[[int, int], Any] | None = None,
 ) -> list[Trajectory]:
     """`evaluate` within a running loop."""
-    for name, value in (("trials", trials), ("concurrency", concurrency)):
-        if value < 1:
+    for name, value in (("trials", trials), ("concurrency", concurrency), ("max_turns", max_turns)):
+        if value is not None and value < 1:
             raise InputError(f"{name} is {value}", expected="at least 1")
+    if seed < 0:
+        raise InputError(f"seed is {seed}", expected="0 or more")
+    if not tasks:
+        raise InputError("there are no tasks", expected="at least one")
+    if mute := [task.id for task in tasks if not task.query.strip()]:
+        raise InputError(f"the task '{mute[0]}' has no query", expected="what is asked of the model")
     kind, size = parse_pool(pool)
     step = find_agent(agent)
     world = world or ToolWorld.load()
@@ -249,10 +268,13 @@ async def evaluate_async(
         if kept is not None:
             kept.append(run)
         if watch is not None:
-            watch(len(done), len(wanted))
+            watch(sum((task.id, trial) in done for task, trial in wanted), len(wanted))
 
-    async with asyncio.TaskGroup() as group:
-        for task, trial in wanted:
-            if (task.id, trial) not in done:
-                group.create_task(work(task, trial))
+    try:
+        async with asyncio.TaskGroup() as group:
+            for task, trial in wanted:
+                if (task.id, trial) not in done:
+                    group.create_task(work(task, trial))
+    except BaseExceptionGroup as several:
+        raise _first(several) from None
     return [done[task.id, trial] for task, trial in wanted]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
-from assay.core.errors import InputError, MissingPackageError
+from assay import __version__
+from assay.core.errors import AssayError, InputError, MissingPackageError
 from assay.tooluse.formats._builder import dump
 from assay.tooluse.world import ToolWorld
 
@@ -51,7 +53,7 @@ def make_server(world: ToolWorld | None = None) -> Server[Any]:
         }
         return types.CallToolResult.model_validate(given if failed else {**given, "structuredContent": result})
 
-    return Server("assay tooluse", on_list_tools=list_tools, on_call_tool=call_tool)
+    return Server("assay tooluse", version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
 
 
 def serve_stdio() -> None:
@@ -83,10 +85,21 @@ def serve_http(*, host: str = "127.0.0.1", port: int = 8000) -> None:
     ------
     InputError
         The port is out of range.
+    AssayError
+        It can't be listened to: another program does, or the host isn't this machine.
     """
     if not 1 <= port <= 65535:
         raise InputError(f"port is {port}", expected="from 1 to 65535")
     server = make_server()
+    import socket
+
     import uvicorn
 
-    uvicorn.run(server.streamable_http_app(), host=host, port=port, log_level="warning")
+    try:
+        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise AssayError(f"can't listen at {host}:{port}: {error.strerror or error}") from error
+    with listening:
+        print(f"serving at http://{host}:{port}/mcp until stopped", file=sys.stderr, flush=True)
+        config = uvicorn.Config(server.streamable_http_app(), host=host, port=port, log_level="warning")
+        uvicorn.Server(config).run(sockets=[listening])

@@ -109,6 +109,8 @@ def make_tasks(
         raise InputError(f"difficulty is '{difficulty}'", expected="simple, hard or both")
     if structure not in ("parallel", "sequential", "dag"):
         raise InputError(f"structure is '{structure}'", expected="parallel, sequential or dag")
+    if seed < 0:
+        raise InputError(f"seed is {seed}", expected="0 or more")
     if per_n < 1:
         raise InputError(f"per_n is {per_n}", expected="at least 1")
     world = world or ToolWorld.load()

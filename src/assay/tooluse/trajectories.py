@@ -187,6 +187,12 @@ class Gold:
                     f"an edge of gold '{self.id}' joins calls {producer} and {consumer}",
                     expected=f"calls from 0 to {count - 1}",
                 )
+            if producer == consumer:
+                raise InputError(f"an edge of gold '{self.id}' joins call {producer} with itself", expected="two calls")
+        if wrong := [one for one in self.optional if not isinstance(one, int) or not 0 <= one < count]:
+            raise InputError(
+                f"gold '{self.id}' has the optional call {wrong[0]}", expected=f"calls from 0 to {count - 1}"
+            )
 
     @property
     def cluster(self) -> str:

@@ -6,7 +6,15 @@ import ast
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from assay.tooluse.formats._builder import Builder, as_text, first_present, read_arguments, record_id, turns_of
+from assay.tooluse.formats._builder import (
+    Builder,
+    as_text,
+    first_present,
+    read_arguments,
+    record_id,
+    turns_of,
+    whole_text,
+)
 from assay.tooluse.formats._chat import call_id, head, read_chat, text_of
 from assay.tooluse.trajectories import Call, Trajectory
 
@@ -41,21 +49,30 @@ def call_from_dict(given: Mapping[str, Any], index: int) -> Call:
     """A call of our own format; without a turn it has one of its own."""
     required = given.get("required")
     args = given.get("args")
+    _require_numbers(given, ("turn", "parallel_group"), int)
+    _require_numbers(given, ("t_start", "t_end"), int | float)
     return Call(
         given["name"],
         {} if args is None else args,
         given.get("id"),
         index,
-        given.get("turn", index),
+        index if given.get("turn") is None else given["turn"],
         given.get("parallel_group"),
         given.get("raw_args"),
         given.get("parse_error"),
         given.get("result"),
-        given.get("is_error", False),
+        bool(given.get("is_error")),
         given.get("t_start"),
         given.get("t_end"),
         None if required is None else tuple(required),
     )
+
+
+def _require_numbers(given: Mapping[str, Any], fields: Iterable[str], kind: Any) -> None:
+    for name in fields:
+        value = given.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+            raise TypeError(f"{name} is of type {type(value).__name__}")
 
 
 def call_to_dict(call: Call) -> dict[str, Any]:
@@ -71,6 +88,8 @@ def read_native(record: Any) -> Iterable[Trajectory]:
     calls: list[Call] = []
     notes = list(record.get("notes") or ())
     for index, one in enumerate(record["calls"]):
+        if not isinstance(one, Mapping):
+            raise TypeError(f"call {index} is of type {type(one).__name__}")
         if not isinstance(one.get("name"), str):
             notes.append(f"call {index} has a name that is not text")
             one = {**one, "name": "" if one.get("name") is None else as_text(one["name"])}
@@ -78,18 +97,25 @@ def read_native(record: Any) -> Iterable[Trajectory]:
             args, raw, error = read_arguments(one["args"])
             one = {**one, "args": args, "raw_args": raw, "parse_error": error}
         calls.append(call_from_dict(one, index))
+    usage = record.get("usage") or {}
+    _require_numbers(record, ("trial",), int)
+    _require_numbers(usage, usage, int)
     yield Trajectory(
         calls,
         record_id(record),
-        record.get("query") or "",
-        record.get("final_answer"),
-        record.get("stop_reason"),
-        record.get("usage") or {},
+        as_text(record.get("query") or ""),
+        _text_or_none(record.get("final_answer")),
+        _text_or_none(record.get("stop_reason")),
+        usage,
         record.get("trial") or 0,
-        record.get("error"),
+        _text_or_none(record.get("error")),
         notes,
         record.get("end_state"),
     )
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else as_text(value)
 
 
 def write_native(trajectory: Trajectory) -> dict[str, Any]:
@@ -127,8 +153,9 @@ def read_traject(record: Any) -> Iterable[Trajectory]:
         answer = answer.get("answer")
     steps = first_present(record, TOOL_LISTS) or ()
     calls = [traject_call(step, index) for index, step in enumerate(steps)]
-    made = Trajectory(calls, record_id(record), as_text(record.get("query") or ""), answer)
-    made.trial = record.get("trial", 0)
+    _require_numbers(record, ("trial",), int)
+    made = Trajectory(calls, record_id(record), as_text(record.get("query") or ""), _text_or_none(answer))
+    made.trial = record.get("trial") or 0
     yield made
 
 
@@ -191,7 +218,7 @@ def _read_bfcl(made: Builder, result: Any) -> None:
         made.turn()
         try:
             calls = list(_python_calls(result))
-        except (SyntaxError, ValueError):
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
             made.say(result)
             return
         for name, arguments in calls:
@@ -216,9 +243,10 @@ def _python_calls(text: str) -> Iterable[tuple[str, Any]]:
 
 def _literal(node: ast.expr) -> Any:
     try:
-        return ast.literal_eval(node)
+        value = ast.literal_eval(node)
     except ValueError:
         return ast.unparse(node)
+    return whole_text(value) if isinstance(value, str) else value
 
 
 def write_bfcl(trajectory: Trajectory) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,51 +13,123 @@ import orjson
 
 from assay.tooluse.trajectories import Call, Trajectory
 
-__all__ = ["Builder", "as_text", "dump", "load_json", "read_arguments", "read_result", "record_id", "turns_of"]
+__all__ = [
+    "Builder",
+    "UnreadableError",
+    "as_text",
+    "dump",
+    "load_json",
+    "read_arguments",
+    "read_result",
+    "record_id",
+    "turns_of",
+    "whole_text",
+]
 
 ID_KEYS = ("id", "task_id", "trajectory_id", "uid", "question_id")
 EXACT_FLOAT = 2.0**63
 """From here on a whole number that was read as a float has lost digits."""
-LONG_NUMBER = 19
-"""Digits from which a whole number may not fit into 64 bits."""
+DEEPEST = 100
+"""Lists and objects within one another: deeper ones aren't read."""
+TOO_DEEP = f"nested more than {DEEPEST} deep"
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class UnreadableError(ValueError):
+    """Data that can't be read as JSON; the message is the reason.
+
+    Attributes
+    ----------
+    line : int or None
+        Where, counted from 1 within the data, if that is known.
+    """
+
+    def __init__(self, reason: str, line: int | None = None) -> None:
+        super().__init__(reason)
+        self.line = line
 
 
 def load_json(data: bytes | str) -> Any:
-    """JSON with whole numbers of any length kept exact; NaN and Infinity are accepted.
+    """JSON with whole numbers of any length kept exact; NaN and Infinity are accepted, a lone surrogate becomes U+FFFD.
 
     Raises
     ------
-    ValueError
-        The text isn't JSON.
+    UnreadableError
+        The text isn't JSON or not UTF-8, is nested too deeply, or has a number that Python doesn't read.
     """
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
-        return json.loads(data)
-    return json.loads(data) if _lost_digits(value) else value
+        return _load_leniently(data)
+    return _load_leniently(data) if _lost_digits(value, DEEPEST) else value
 
 
-def _lost_digits(value: Any) -> bool:
+def _load_leniently(data: bytes | str) -> Any:
+    """What the strict reader refuses or can't hold."""
+    try:
+        value = json.loads(data)
+    except RecursionError as error:
+        raise UnreadableError(TOO_DEEP) from error
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise UnreadableError("not UTF-8", line) from error
+    except json.JSONDecodeError as error:
+        raise UnreadableError("not JSON", error.lineno) from error
+    except ValueError as error:
+        raise UnreadableError("a number with too many digits") from error
+    _lost_digits(value, DEEPEST)
+    return _whole(value)
+
+
+def _whole(value: Any) -> Any:
+    """The value with each lone surrogate, which UTF-8 can't hold, as U+FFFD."""
+    if isinstance(value, str):
+        return whole_text(value)
+    if isinstance(value, dict):
+        return {whole_text(key): _whole(one) for key, one in value.items()}
+    return [_whole(one) for one in value] if isinstance(value, list) else value
+
+
+def whole_text(text: str) -> str:
+    """The text with each lone surrogate, which UTF-8 can't hold, as U+FFFD."""
+    return LONE_SURROGATE.sub("\ufffd", text)
+
+
+def _lost_digits(value: Any, deepest: int) -> bool:
+    """Whether a number is no longer what was written; and nothing may be nested deeper than that."""
     kind = type(value)
     if kind is float:
         return bool(value >= EXACT_FLOAT or value <= -EXACT_FLOAT)
-    if kind is dict:
-        for one in value.values():
-            if (type(one) is float or type(one) is dict or type(one) is list) and _lost_digits(one):
-                return True
-    elif kind is list:
-        for one in value:
-            if (type(one) is float or type(one) is dict or type(one) is list) and _lost_digits(one):
-                return True
+    if kind is dict or kind is list:
+        if not deepest:
+            raise UnreadableError(TOO_DEEP)
+        lost = False
+        for one in value.values() if kind is dict else value:
+            if (type(one) is float or type(one) is dict or type(one) is list) and _lost_digits(one, deepest - 1):
+                lost = True
+        return lost
     return False
 
 
 def dump(value: Any) -> str:
-    """Compact JSON; whole numbers of any length."""
+    """Compact JSON; whole numbers of any length, and NaN and Infinity as `load_json` takes them."""
     try:
-        return orjson.dumps(value).decode()
+        data = orjson.dumps(value)
     except (TypeError, orjson.JSONEncodeError):
+        return whole_text(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
+    # The fast writer makes null of NaN and infinity.
+    if b"null" in data and _has_no_number(value):
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    return data.decode()
+
+
+def _has_no_number(value: Any) -> bool:
+    """Whether NaN or infinity is in it."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, Mapping):
+        return any(map(_has_no_number, value.values()))
+    return isinstance(value, list | tuple) and any(map(_has_no_number, value))
 
 
 def as_text(value: Any) -> str:
@@ -73,8 +147,8 @@ def read_arguments(raw: Any) -> tuple[dict[str, Any], str | None, str | None]:
         return {}, dump(raw), f"the arguments are of type {type(raw).__name__}"
     try:
         value = load_json(raw)
-    except ValueError:
-        return {}, str(raw), "the arguments are not JSON"
+    except UnreadableError as error:
+        return {}, whole_text(str(raw)), f"the arguments are {error}"
     if isinstance(value, dict):
         return value, None, None
     return {}, str(raw), f"the arguments are of type {type(value).__name__}"

@@ -142,7 +142,8 @@ def is_responses(record: Any) -> bool:
     """Items of OpenAI's Responses."""
     kinds = {one.get("type") for one in _responses(record) if isinstance(one, Mapping)}
     return bool(kinds & {"function_call", "function_call_output"}) or (
-        isinstance(record, Mapping) and record.get("object") == "response"
+        isinstance(record, Mapping)
+        and (record.get("object") == "response" or (isinstance(record.get("output"), list) and "message" in kinds))
     )
 
 
