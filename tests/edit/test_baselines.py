@@ -11,13 +11,13 @@ from assay.core.lm import find_anatomy, random_llama, score_answers
 from assay.core.lm.scoring import pad_token
 from assay.edit.closed_form import KeyStatistics, closed_form_edit
 from assay.edit.composing import compose
+from assay.edit.fine_tuning import fine_tune, fine_tune_lora
 from assay.edit.fitting import record_rows
 from assay.edit.gated import fit_gated
 from assay.edit.pipe import PIPE
 from assay.edit.reference import edit_plainly
 from assay.edit.requests import EditRequest
 from assay.edit.targets import find_targets
-from assay.edit.tuning import fine_tune, fine_tune_lora
 from assay.edit.windows import any_edit, window_targets
 from tests.edit.test_pipe import QUICK, REQUESTS, same, state
 

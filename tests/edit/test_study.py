@@ -70,7 +70,7 @@ def test_difficulty_is_a_rank_correlation_with_the_paraphrases_cost():
 
 
 def test_a_user_s_own_arm_is_given_model_tokenizer_requests_and_seed():
-    from assay.edit.tuning import fine_tune
+    from assay.edit.fine_tuning import fine_tune
 
     given = []
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from assay.edit.closed_form import KeyStatistics as KeyStatistics
     from assay.edit.closed_form import closed_form_edit as closed_form_edit
     from assay.edit.composing import compose as compose
+    from assay.edit.fine_tuning import fine_tune as fine_tune
+    from assay.edit.fine_tuning import fine_tune_lora as fine_tune_lora
     from assay.edit.gated import GatedPatch as GatedPatch
     from assay.edit.gated import fit_gated as fit_gated
     from assay.edit.lora import LoraAdapter as LoraAdapter
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
     from assay.edit.tangle import Calibration as Calibration
     from assay.edit.tangle import TangleReport as TangleReport
     from assay.edit.tangle import tangle_score as tangle_score
-    from assay.edit.tuning import fine_tune as fine_tune
-    from assay.edit.tuning import fine_tune_lora as fine_tune_lora
     from assay.edit.windows import any_edit as any_edit
 
 __all__ = [  # noqa: RUF022 - in the order of sorted()
@@ -76,8 +76,8 @@ _MODULE_OF = {
     "compose": "composing",
     "counterfact_scores": "benchmarks",
     "evaluate_edits": "metrics",
-    "fine_tune": "tuning",
-    "fine_tune_lora": "tuning",
+    "fine_tune": "fine_tuning",
+    "fine_tune_lora": "fine_tuning",
     "fit_gated": "gated",
     "kebench_scores": "benchmarks",
     "locality": "metrics",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,9 +135,7 @@ def fit_block(
     AssayError
         The loss stopped being a number.
     """
-    block = copy.deepcopy(anatomy.blocks[layer]).float()
-    block.requires_grad_(True)
-    start = {name: parameter.detach().clone() for name, parameter in block.named_parameters()}
+    block = working_copy(anatomy, layer)
     original, kept = job.anchors or (job.prompts.outputs[layer], job.preserve.outputs[layer] if job.preserve else None)
     original = original.float()
     keys = original.clone()
@@ -145,25 +144,57 @@ def fit_block(
     edited = torch.zeros_like(job.real)
     edited[rows, columns] = True
     parts = Parts(keys, original, job.real, edited, None if kept is None else kept.float(), job.preserve_real)
-    optimiser = torch.optim.AdamW(
-        _parameter_groups(block, settings.weight_decay, decay_norms=loss.decay_norms), lr=settings.rate
-    )
     losses: list[float] = []
-    for step in range(settings.steps):
-        outputs = run_block(block, job.prompts, layer)
-        preserved = None if job.preserve is None else run_block(block, job.preserve, layer)
-        total = block_loss(outputs, preserved, parts, alpha=alpha, rate=rate, settings=loss)
-        losses.append(float(total.detach()))
-        if not torch.isfinite(total):
-            raise AssayError(f"the loss of block {layer} is {losses[-1]} at step {step}: a smaller rate may help")
-        optimiser.zero_grad()
-        total.backward()
-        optimiser.step()
-        if watch is not None:
-            watch(step, losses[-1])
+    with stepping_in_backward(block, settings, decay_norms=loss.decay_norms):
+        for step in range(settings.steps):
+            outputs = run_block(block, job.prompts, layer)
+            preserved = None if job.preserve is None else run_block(block, job.preserve, layer)
+            total = block_loss(outputs, preserved, parts, alpha=alpha, rate=rate, settings=loss)
+            losses.append(float(total.detach()))
+            if not torch.isfinite(total):
+                raise AssayError(f"the loss of block {layer} is {losses[-1]} at step {step}: a smaller rate may help")
+            total.backward()
+            if watch is not None:
+                watch(step, losses[-1])
+    return fitted_block(block, anatomy, layer, losses)
+
+
+def working_copy(anatomy: Anatomy, layer: int) -> nn.Module:
+    """A float32 copy of a block, to be fitted while the model keeps its own."""
+    return copy.deepcopy(anatomy.blocks[layer]).float().requires_grad_(True)
+
+
+@contextmanager
+def stepping_in_backward(block: nn.Module, settings: FitSettings, *, decay_norms: bool) -> Iterator[None]:
+    """Let every backward pass move each parameter by AdamW as soon as its gradient is whole, and drop the gradient.
+
+    The steps are those of one optimiser over all parameters; but never more than one gradient is held, which is a
+    quarter of a block rather than all of it.
+    """
+    hooks = []
+    for parameter, weight_decay in _decays(block, settings.weight_decay, decay_norms=decay_norms):
+        optimiser = torch.optim.AdamW([parameter], lr=settings.rate, weight_decay=weight_decay, foreach=False)
+
+        def step(moved: Tensor, optimiser: torch.optim.AdamW = optimiser) -> None:
+            optimiser.step()
+            moved.grad = None
+
+        hooks.append(parameter.register_post_accumulate_grad_hook(step))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def fitted_block(block: nn.Module, anatomy: Anatomy, layer: int, losses: list[float]) -> FittedBlock:
+    """What a working copy has become, beside the model's own block."""
     tensors = {name: parameter.detach() for name, parameter in block.named_parameters()}
-    moved = sum(float((tensors[name] - start[name]).double().square().sum()) for name in start) ** 0.5
-    return FittedBlock(tensors, losses, moved)
+    distances = [
+        torch.linalg.vector_norm(tensors[name] - parameter.detach().float())
+        for name, parameter in anatomy.blocks[layer].named_parameters()
+    ]
+    return FittedBlock(tensors, losses, float(torch.stack(distances).double().norm()) if distances else 0.0)
 
 
 def record_rows(
@@ -198,14 +229,15 @@ def _float(value: Any) -> Any:
     return value
 
 
-def _parameter_groups(block: nn.Module, weight_decay: float, *, decay_norms: bool) -> list[dict[str, Any]]:
+def _decays(block: nn.Module, weight_decay: float, *, decay_norms: bool) -> list[tuple[nn.Parameter, float]]:
+    """Each parameter with its weight decay: none for norms, unless they are to decay like all others."""
     norms = {
         id(parameter)
         for module in block.modules()
         if "norm" in type(module).__name__.lower()
         for parameter in module.parameters(recurse=False)
     }
-    spared = [] if decay_norms else [one for one in block.parameters() if id(one) in norms]
-    decayed = [one for one in block.parameters() if decay_norms or id(one) not in norms]
-    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": spared, "weight_decay": 0.0}]
-    return [group for group in groups if group["params"]]
+    return [
+        (parameter, weight_decay if decay_norms or id(parameter) not in norms else 0.0)
+        for parameter in block.parameters()
+    ]

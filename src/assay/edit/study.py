@@ -63,8 +63,12 @@ ARMS = {
         label="AnyEdit, windows of 12 tokens",
     ),
     **{
-        name: Arm({"make": "closed-form", "method": name, "generated": False}, role="baseline", label=label)
-        for name, label in (("rome", "ROME"), ("memit", "MEMIT"), ("alphaedit", "AlphaEdit"))
+        name: Arm({"make": "closed-form", "method": name, "generated": False, **own}, role="baseline", label=label)
+        for name, label, own in (
+            ("rome", "ROME", {}),
+            ("memit", "MEMIT", {"weight": 100.0}),
+            ("alphaedit", "AlphaEdit", {"threshold": 2e-2}),
+        )
     },
     "in-context": Arm(
         {"make": "in-context", "generated": False}, role="control", label="the fact in the prompt, no edit"

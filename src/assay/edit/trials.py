@@ -18,6 +18,7 @@ from assay.core.measure import peak_memory, stopwatch
 from assay.core.study import Trial
 from assay.edit.closed_form import closed_form_edit
 from assay.edit.datasets import entrenched_records, locality_pairs, neutral_prompts, novel_records, short_records
+from assay.edit.fine_tuning import fine_tune, fine_tune_lora
 from assay.edit.fitting import Job, fit_block, record_rows
 from assay.edit.gated import fit_gated
 from assay.edit.losses import PRESETS, Parts, block_loss
@@ -29,7 +30,6 @@ from assay.edit.request_files import read_requests
 from assay.edit.requests import EditRequest
 from assay.edit.tangle import Calibration, TangleReport, old_answers, tangle_score
 from assay.edit.targets import TargetKeys
-from assay.edit.tuning import fine_tune, fine_tune_lora
 from assay.edit.windows import any_edit
 
 __all__ = ["run_trial"]
@@ -37,6 +37,8 @@ __all__ = ["run_trial"]
 Numbers = dict[str, float]
 FACTS_FOLDER = "ASSAY_DATA"
 TOLERANCE = 1e-5
+CLOSED_FORM_OPTIONS = {"weight": "covariance_weight", "threshold": "null_space", "ridge": "ridge"}
+"""What arms call the numbers that MEMIT and AlphaEdit take."""
 
 
 def run_trial(trial: Trial) -> Mapping[str, float]:
@@ -63,16 +65,22 @@ def _model(name: str, device: str) -> LanguageModel:
     return load_language_model(name, device=device)
 
 
+@lru_cache(maxsize=2)
+def _rest(name: str, device: str) -> Locality:
+    """What the model says to unrelated prompts, which no seed changes."""
+    lm = _model(name, device)
+    return locality(lm.model, lm.tokenizer, locality_pairs(), neutral_prompts(), max_new_tokens=10)
+
+
 @lru_cache(maxsize=4)
 def _prepared(model: str, device: str, facts: str, count: int, seed: int, steps: int) -> _Prepared:
     lm = _model(model, device)
     records = _records(lm, facts, count, seed)
     report = tangle_score(lm.model, lm.tokenizer, records, max_old_tokens=32)
     editor = PIPE(lm.model, lm.tokenizer, target_steps=steps, skip_known=False)
-    rest = locality(lm.model, lm.tokenizer, locality_pairs(), neutral_prompts(), max_new_tokens=10)
     told = [replace(one, ground_truth=old or " ") for one, old in zip(records, report.old_answers, strict=True)]
     official = tangle_score(lm.model, lm.tokenizer, told, variant="official")
-    return _Prepared(records, report, official, editor.find_targets(records), rest)
+    return _Prepared(records, report, official, editor.find_targets(records), _rest(model, device))
 
 
 def _records(lm: LanguageModel, facts: str, count: int, seed: int) -> list[EditRequest]:
@@ -164,9 +172,8 @@ def _made(arm: Mapping[str, Any], lm: LanguageModel, prepared: _Prepared, trial:
     if make == "windows":
         return any_edit(editor, records, window=int(arm["window"]))
     if make == "closed-form":
-        return closed_form_edit(
-            editor, records, method=arm["method"], covariance_weight=float(arm.get("weight", 100.0))
-        )
+        options = {option: float(arm[name]) for name, option in CLOSED_FORM_OPTIONS.items() if name in arm}
+        return closed_form_edit(editor, records, method=arm["method"], **options)
     own_targets = any(name in switches for name in ("wrap", "layer", "objective"))
     report = prepared.official if editor.config.variant == "official" else prepared.report
     return editor.fit(records, report=report, targets=None if own_targets else prepared.targets)
