@@ -14,9 +14,9 @@ from assay.core.lm.scoring import collate
 from assay.edit.fitting import (
     FitSettings,
     FittedBlock,
+    adamw,
     fitted_block,
     run_block,
-    stepping_in_backward,
     working_copy,
 )
 from assay.edit.targets import frozen
@@ -79,7 +79,8 @@ def fit_to_answers(
         sides.append((batch, record(model, anatomy, batch.input_ids, batch.attention_mask, keep=(layer,))))
     steps = round(settings.steps * (0.5 + float(alpha.mean())))
     losses: list[float] = []
-    with frozen(model), stepping_in_backward(block, settings, decay_norms=True):
+    optimiser = adamw(block, settings, decay_norms=True)
+    with frozen(model):
         for step in range(steps):
             picked = []
             for batch, recording in sides:
@@ -96,7 +97,9 @@ def fit_to_answers(
                 change = (run_block(block, recording, layer) - kept)[real].square().mean()
                 total = total + (1 - alpha).mean() * change / kept[real].square().mean()
             losses.append(float(total.detach()))
+            optimiser.zero_grad()
             total.backward()
+            optimiser.step()
             if watch is not None:
                 watch(step, losses[-1])
     return fitted_block(block, anatomy, layer, losses)

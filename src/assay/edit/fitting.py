@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,18 +143,20 @@ def fit_block(
     edited = torch.zeros_like(job.real)
     edited[rows, columns] = True
     parts = Parts(keys, original, job.real, edited, None if kept is None else kept.float(), job.preserve_real)
+    optimiser = adamw(block, settings, decay_norms=loss.decay_norms)
     losses: list[float] = []
-    with stepping_in_backward(block, settings, decay_norms=loss.decay_norms):
-        for step in range(settings.steps):
-            outputs = run_block(block, job.prompts, layer)
-            preserved = None if job.preserve is None else run_block(block, job.preserve, layer)
-            total = block_loss(outputs, preserved, parts, alpha=alpha, rate=rate, settings=loss)
-            losses.append(float(total.detach()))
-            if not torch.isfinite(total):
-                raise AssayError(f"the loss of block {layer} is {losses[-1]} at step {step}: a smaller rate may help")
-            total.backward()
-            if watch is not None:
-                watch(step, losses[-1])
+    for step in range(settings.steps):
+        outputs = run_block(block, job.prompts, layer)
+        preserved = None if job.preserve is None else run_block(block, job.preserve, layer)
+        total = block_loss(outputs, preserved, parts, alpha=alpha, rate=rate, settings=loss)
+        losses.append(float(total.detach()))
+        if not torch.isfinite(total):
+            raise AssayError(f"the loss of block {layer} is {losses[-1]} at step {step}: a smaller rate may help")
+        optimiser.zero_grad()
+        total.backward()
+        optimiser.step()
+        if watch is not None:
+            watch(step, losses[-1])
     return fitted_block(block, anatomy, layer, losses)
 
 
@@ -164,27 +165,18 @@ def working_copy(anatomy: Anatomy, layer: int) -> nn.Module:
     return copy.deepcopy(anatomy.blocks[layer]).float().requires_grad_(True)
 
 
-@contextmanager
-def stepping_in_backward(block: nn.Module, settings: FitSettings, *, decay_norms: bool) -> Iterator[None]:
-    """Let every backward pass move each parameter by AdamW as soon as its gradient is whole, and drop the gradient.
-
-    The steps are those of one optimiser over all parameters; but never more than one gradient is held, which is a
-    quarter of a block rather than all of it.
-    """
-    hooks = []
-    for parameter, weight_decay in _decays(block, settings.weight_decay, decay_norms=decay_norms):
-        optimiser = torch.optim.AdamW([parameter], lr=settings.rate, weight_decay=weight_decay, foreach=False)
-
-        def step(moved: Tensor, optimiser: torch.optim.AdamW = optimiser) -> None:
-            optimiser.step()
-            moved.grad = None
-
-        hooks.append(parameter.register_post_accumulate_grad_hook(step))
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+def adamw(block: nn.Module, settings: FitSettings, *, decay_norms: bool) -> torch.optim.AdamW:
+    """The optimiser of a working copy; norms' weights don't decay unless they are to."""
+    norms = {
+        id(parameter)
+        for module in block.modules()
+        if "norm" in type(module).__name__.lower()
+        for parameter in module.parameters(recurse=False)
+    }
+    spared = [] if decay_norms else [one for one in block.parameters() if id(one) in norms]
+    decayed = [one for one in block.parameters() if decay_norms or id(one) not in norms]
+    groups = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": spared, "weight_decay": 0.0}]
+    return torch.optim.AdamW([group for group in groups if group["params"]], lr=settings.rate)
 
 
 def fitted_block(block: nn.Module, anatomy: Anatomy, layer: int, losses: list[float]) -> FittedBlock:
@@ -227,17 +219,3 @@ def _float(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(_float(one) for one in value)
     return value
-
-
-def _decays(block: nn.Module, weight_decay: float, *, decay_norms: bool) -> list[tuple[nn.Parameter, float]]:
-    """Each parameter with its weight decay: none for norms, unless they are to decay like all others."""
-    norms = {
-        id(parameter)
-        for module in block.modules()
-        if "norm" in type(module).__name__.lower()
-        for parameter in module.parameters(recurse=False)
-    }
-    return [
-        (parameter, weight_decay if decay_norms or id(parameter) not in norms else 0.0)
-        for parameter in block.parameters()
-    ]

@@ -150,7 +150,7 @@ def _edit(trial: Trial) -> Numbers:
     if patch is not None:
         with patch.applied(lm.model):
             numbers |= prepared.rest.compare(lm.model, lm.tokenizer, max_new_tokens=10)
-            if arm["make"] == "pipe" and case.get("again", False):
+            if trial.arm == "adaptive" and case.get("again", False):
                 numbers |= _scored_again(lm, prepared)
     if case.get("structured", False):
         found = kebench_scores(lm.model, lm.tokenizer, prepared.records, patch=patch, max_new_tokens=10)
