@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,11 +38,13 @@ class FitSettings:
     weight_decay: float = 0.01
 
     def __post_init__(self) -> None:
-        if self.steps < 0 or not self.rate > 0 or not self.weight_decay >= 0:
-            raise InputError(
-                f"fit_steps is {self.steps}, fit_rate {self.rate}, weight_decay {self.weight_decay}",
-                expected="no negative number, and a positive rate",
-            )
+        for name, right, expected in (
+            ("steps", self.steps >= 0, "0 or more"),
+            ("rate", 0 < self.rate < math.inf, "a positive number"),
+            ("weight_decay", 0 <= self.weight_decay < math.inf, "0 or more"),
+        ):
+            if not right:
+                raise InputError(f"fit_{name} is {getattr(self, name)}", expected=expected)
 
 
 @dataclass(frozen=True)

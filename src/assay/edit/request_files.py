@@ -171,7 +171,7 @@ def _is_json(line: str) -> bool:
 def _table_rows(lines: list[str], name: str, delimiter: str) -> list[tuple[int, Record]]:
     # Answers may be longer than the module's own limit on a cell.
     csv.field_size_limit(LONGEST_CELL)
-    reader = csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter)
+    reader = csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter, strict=True)
     rows: list[tuple[int, Record]] = []
     header: list[str] = []
     begin = 1
@@ -383,8 +383,5 @@ def _require_text(request: EditRequest, *, file: str, row: int) -> None:
             text.encode()
         except UnicodeEncodeError as error:
             raise InputError(
-                f"{text[: error.start][-20:]!r} is followed by half a surrogate pair",
-                file=file,
-                row=row,
-                expected="whole characters",
+                f"{text[:40]!r} holds half a surrogate pair", file=file, row=row, expected="whole characters"
             ) from error

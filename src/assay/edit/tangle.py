@@ -246,6 +246,9 @@ def tangle_score(
         raise InputError(
             f"blur is {blur} and scaling {scaling}", expected="a positive blur and a scaling between 0 and 1"
         )
+    for name, value in (("batch_size", batch_size), ("max_old_tokens", max_old_tokens)):
+        if value < 1:
+            raise InputError(f"{name} is {value}", expected="at least 1")
     requests = check_requests(requests)
     parts = anatomy or find_anatomy(model)
     prompts = Prompts(tokenizer, longest=context_of(model))

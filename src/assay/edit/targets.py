@@ -9,6 +9,7 @@ path that it would take alone. Tokens before the shifted one never change above,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -56,17 +57,17 @@ class TargetSettings:
     at_once: int = 32
 
     def __post_init__(self) -> None:
-        if self.at_once < 1:
-            raise InputError(f"target_at_once is {self.at_once}", expected="at least 1")
-        if self.steps < 1:
-            raise InputError(f"target_steps is {self.steps}", expected="at least 1")
-        if self.rate != "auto" and not float(self.rate) > 0:
-            raise InputError(f"target_rate is {self.rate}", expected="a positive number or 'auto'")
-        if not self.radius > 0 or not self.weight_decay >= 0 or not self.tolerance >= 0:
-            raise InputError(
-                f"radius is {self.radius}, weight_decay {self.weight_decay}, tolerance {self.tolerance}",
-                expected="a positive radius, and nothing negative",
-            )
+        for name, right, expected in (
+            ("target_steps", self.steps >= 1, "at least 1"),
+            ("target_rate", self.rate == "auto" or 0 < float(self.rate) < math.inf, "a positive number or 'auto'"),
+            ("target_weight_decay", 0 <= self.weight_decay < math.inf, "0 or more"),
+            ("radius", 0 < self.radius < math.inf, "a positive number"),
+            ("tolerance", 0 <= self.tolerance < math.inf, "0 or more"),
+            ("target_at_once", self.at_once >= 1, "at least 1"),
+        ):
+            if not right:
+                value = getattr(self, name.removeprefix("target_"))
+                raise InputError(f"{name} is {value!r}", expected=expected)
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,9 @@ def _made(arm: Mapping[str, Any], lm: LanguageModel, prepared: _Prepared, trial:
     if make == "windows":
         return any_edit(editor, records, window=int(arm["window"]))
     if make == "closed-form":
-        options = {option: float(arm[name]) for name, option in CLOSED_FORM_OPTIONS.items() if name in arm}
+        options: dict[str, Any] = {
+            option: float(arm[name]) for name, option in CLOSED_FORM_OPTIONS.items() if name in arm
+        }
         return closed_form_edit(editor, records, method=arm["method"], **options)
     own_targets = any(name in arm.get("settings", {}) for name in ("wrap", "layer", "objective"))
     report = prepared.official if editor.config.variant == "official" else prepared.report
@@ -250,7 +252,7 @@ def _editor(lm: LanguageModel, trial: Trial) -> PIPE:
     """An editor with the settings of case and arm."""
     case = trial.case_settings
     steps = {"target_steps": 50, "fit_steps": 50, "preserved": 20}
-    switches = {name: int(case.get(name, usual)) for name, usual in steps.items()}
+    switches: dict[str, Any] = {name: int(case.get(name, usual)) for name, usual in steps.items()}
     switches |= trial.arm_settings.get("settings", {})
     calibration = Calibration(tuple(case["calibration"])) if "calibration" in case else None
     return PIPE(lm.model, lm.tokenizer, seed=trial.seed, skip_known=False, calibration=calibration, **switches)
@@ -329,8 +331,8 @@ def _batches(trial: Trial) -> Numbers:
 
 def _part(report: TangleReport, chosen: slice) -> TangleReport:
     """The report of some of the requests."""
-    values = {one.name: getattr(report, one.name) for one in fields(report)}
-    return TangleReport(**{name: value if isinstance(value, str) else value[chosen] for name, value in values.items()})
+    values: dict[str, Any] = {one.name: getattr(report, one.name) for one in fields(report)}
+    return replace(report, **{name: one[chosen] for name, one in values.items() if not isinstance(one, str)})
 
 
 def _targets_of(targets: TargetKeys, chosen: slice) -> TargetKeys:
