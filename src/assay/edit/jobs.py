@@ -24,6 +24,7 @@ from assay.core.jobs import (
     Reporting,
     WholeNumber,
     naming,
+    naming_options,
     print_summary,
     require_other_file,
     require_streams,
@@ -76,9 +77,23 @@ class Loading:
 
 
 AS_USUAL, DEFAULT_MODEL = Reporting(), Loading()
+OPTIONS = {
+    "batch_size": "--batch-size",
+    "fit_rate": "--fit-rate",
+    "fit_steps": "--fit-steps",
+    "layer": "--layer",
+    "max_new_tokens": "--max-new-tokens",
+    "preserved": "--preserved",
+    "rank": "--rank",
+    "seed": "--seed",
+    "target_steps": "--target-steps",
+    "wrap": "--wrap",
+}
+"""The option for each argument of the library that a command passes on."""
 
 
 @app.command
+@naming_options(OPTIONS)
 def score(
     requests: RequestFile,
     /,
@@ -144,6 +159,7 @@ def score(
 
 
 @app.command
+@naming_options(OPTIONS)
 def apply(
     requests: RequestFile,
     /,
@@ -263,6 +279,7 @@ def apply(
 
 
 @app.command(name="eval")
+@naming_options(OPTIONS)
 def evaluate(
     requests: RequestFile,
     /,
@@ -370,6 +387,7 @@ def revert(
 
 
 @app.command
+@naming_options(OPTIONS)
 def compose(
     *patches: str,
     out: Annotated[str, Parameter(alias="-o")],
@@ -451,6 +469,7 @@ def inspect(patch: str, /, *, reporting: Reporting = AS_USUAL) -> None:
 
 
 @app.command
+@naming_options(OPTIONS)
 def export(
     patch: str,
     /,
@@ -657,7 +676,9 @@ def _shown(path: str) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:57]}…"
+    """A text for one line of a terminal: without line ends, and without what a terminal would obey."""
+    shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in " ".join(text.split()))
+    return shown if len(shown) <= 60 else f"{shown[:57]}…"
 
 
 def _median(values: Sequence[float]) -> float:
