@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from assay.edit.fine_tuning import fine_tune_lora as fine_tune_lora
     from assay.edit.gated import GatedPatch as GatedPatch
     from assay.edit.gated import fit_gated as fit_gated
+    from assay.edit.harness import harness_scores as harness_scores
     from assay.edit.lora import LoraAdapter as LoraAdapter
     from assay.edit.metrics import Locality as Locality
     from assay.edit.metrics import evaluate_edits as evaluate_edits
@@ -53,6 +54,7 @@ __all__ = [  # noqa: RUF022 - in the order of sorted()
     "fine_tune",
     "fine_tune_lora",
     "fit_gated",
+    "harness_scores",
     "kebench_scores",
     "locality",
     "read_requests",
@@ -79,6 +81,7 @@ _MODULE_OF = {
     "fine_tune": "fine_tuning",
     "fine_tune_lora": "fine_tuning",
     "fit_gated": "gated",
+    "harness_scores": "harness",
     "kebench_scores": "benchmarks",
     "locality": "metrics",
     "read_requests": "request_files",

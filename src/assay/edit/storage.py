@@ -15,7 +15,7 @@ from torch import Tensor
 from assay.core.errors import InputError
 from assay.core.files import atomic_path, existing_file
 
-__all__ = ["load_tensors", "save_tensors", "write_tensors"]
+__all__ = ["load_tensors", "save_tensors", "stored_kind", "write_tensors"]
 
 SUFFIX = ".safetensors"
 NO_SPACE = "No space left on device"
@@ -59,6 +59,24 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, metadata: Mappin
     except SafetensorError as error:
         full = NO_SPACE in str(error)
         raise OSError(errno.ENOSPC if full else errno.EIO, NO_SPACE if full else str(error)) from error
+
+
+def stored_kind(path: str | os.PathLike[str]) -> str | None:
+    """The kind of what a file holds; None for a file of somebody else.
+
+    Raises
+    ------
+    InputError
+        The file is missing or damaged.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    file = existing_file(path, suffixes=(SUFFIX,))
+    try:
+        with safe_open(str(file), framework="pt") as stored:
+            return (stored.metadata() or {}).get("format")
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(f"damaged: {str(error).splitlines()[0]}", file=file, expected="a .safetensors file") from error
 
 
 def load_tensors(

@@ -3,19 +3,18 @@
 Each arm's own setting is run at values a constant factor apart, on entrenched and on invented facts of the seeds from
 1000 on, which the deciding seeds never draw. The best value is the one whose reworded questions cost least, among those
 that move the next token on unrelated prompts by at most `MOST_KL`. The grid grows where its best value is the last
-one. Run it with ``python -m assay.edit.tuning docs/results/edit/tuning.json``; a stopped run goes on.
+one. Run it with ``python -m assay.edit.tuning docs/results/edit/tuning.json``, perhaps with the arms' names; a stopped
+run goes on.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from joblib import Parallel, delayed
 
 from assay.core.errors import AssayError
 from assay.core.files import write_text
@@ -33,7 +32,8 @@ MOST_KL = 0.1
 MEASURES = ("nll_original", "nll_paraphrase", "locality_kl")
 FAILED = dict.fromkeys(MEASURES, 100.0)
 MOST_VALUES = 8
-Table = dict[str, dict[str, dict[str, float]]]
+Row = Mapping[str, Mapping[str, Mapping[str, float]]]
+Table = dict[str, dict[str, dict[str, dict[str, float]]]]
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class _Grid:
 
 
 GRIDS = {
-    "adaptive": _Grid(("settings", "fit_rate"), (2.5e-4, 5e-4, 1e-3)),
-    "unke": _Grid(("settings", "fit_rate"), (2.5e-4, 5e-4, 1e-3)),
+    "adaptive": _Grid(("settings", "fit_rate"), (5e-4, 1e-3, 2e-3)),
+    "unke": _Grid(("settings", "fit_rate"), (5e-4, 1e-3, 2e-3)),
     "ft-l": _Grid(("settings", "rate"), (2e-4, 4e-4, 8e-4)),
     "windows": _Grid(("settings", "fit_rate"), (5e-4, 1e-3)),
     "answers": _Grid(("settings", "fit_rate"), (2.5e-4, 5e-4)),
@@ -58,15 +58,15 @@ GRIDS = {
 }
 
 
-def tune(file: Path, *, workers: int = 2) -> Table:
+def tune(file: Path, *, arms: Sequence[str] = tuple(GRIDS)) -> Table:
     """Run what the file doesn't hold yet.
 
     Parameters
     ----------
     file : Path
-        JSON: by arm and value, the means of the measures over seeds and facts; written as it grows.
-    workers : int
-        Processes.
+        JSON: by arm, value, and facts with their seed, the measures; written after each run.
+    arms : sequence of str
+        Which arms.
 
     Returns
     -------
@@ -74,19 +74,13 @@ def tune(file: Path, *, workers: int = 2) -> Table:
         What the file holds in the end.
     """
     table: Table = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    with Parallel(n_jobs=workers) as pool:
-        for arm in GRIDS:
-            while values := _missing(arm, table.get(arm, {})):
-                runs = [(value, facts, seed) for value in values for facts in FACTS for seed in SEEDS]
-                found = pool(delayed(_measured)(arm, *run) for run in runs)
-                row = dict(table.get(arm, {}))
-                for value in values:
-                    own = [one for run, one in zip(runs, found, strict=True) if run[0] == value]
-                    row[f"{value:.6g}"] = {
-                        name: round(sum(one[name] for one in own) / len(own), 4) for name in MEASURES
-                    }
-                table[arm] = dict(sorted(row.items(), key=lambda entry: float(entry[0])))
-                write_text(file, json.dumps(table, indent=1) + "\n", force=True)
+    for arm in arms:
+        row = table.setdefault(arm, {})
+        while runs := _missing(arm, row):
+            value, facts, seed = runs[0]
+            row.setdefault(f"{value:.6g}", {})[f"{facts}-{seed}"] = _measured(arm, value, facts, seed)
+            table[arm] = row = dict(sorted(row.items(), key=lambda entry: float(entry[0])))
+            write_text(file, json.dumps(table, indent=1) + "\n", force=True)
     return table
 
 
@@ -95,24 +89,38 @@ def best_values(table: Table) -> dict[str, float]:
     return {arm: float(_best(row)) for arm, row in table.items()}
 
 
-def _best(row: Mapping[str, Mapping[str, float]]) -> str:
+def _best(row: Row) -> str:
     """The cheapest reworded questions among the mild values; the mildest value where none is mild."""
-    mild = [value for value in row if row[value]["locality_kl"] <= MOST_KL]
+    means = {value: {name: _mean(found, name) for name in MEASURES} for value, found in row.items()}
+    mild = [value for value in means if means[value]["locality_kl"] <= MOST_KL]
     if not mild:
-        return min(row, key=lambda value: row[value]["locality_kl"])
-    return min(mild, key=lambda value: row[value]["nll_paraphrase"])
+        return min(means, key=lambda value: means[value]["locality_kl"])
+    return min(mild, key=lambda value: means[value]["nll_paraphrase"])
 
 
-def _missing(arm: str, row: Mapping[str, Mapping[str, float]]) -> list[float]:
-    """The first grid, then one value beyond a best one at the edge."""
+def _mean(found: Mapping[str, Mapping[str, float]], name: str) -> float:
+    return sum(one[name] for one in found.values()) / len(found)
+
+
+def _missing(arm: str, row: Row) -> list[tuple[float, str, int]]:
+    """Runs of the first grid, then of one value beyond a best one at the edge."""
     grid = GRIDS[arm]
-    if not row:
-        return list(grid.values)
-    values = list(row)
-    place = values.index(_best(row))
-    if len(values) >= MOST_VALUES or 0 < place < len(values) - 1:
+    values = sorted({*grid.values, *map(float, row)})
+    places = [(facts, seed) for facts in FACTS for seed in SEEDS]
+    # All values on one set of facts before the next: what arms share there is made once.
+    runs = [
+        (value, facts, seed)
+        for facts, seed in places
+        for value in values
+        if f"{facts}-{seed}" not in row.get(f"{value:.6g}", {})
+    ]
+    if runs or len(values) >= MOST_VALUES:
+        return runs
+    place = values.index(float(_best(row)))
+    if 0 < place < len(values) - 1:
         return []
-    return [float(values[0]) / grid.factor if place == 0 else float(values[-1]) * grid.factor]
+    beyond = values[0] / grid.factor if place == 0 else values[-1] * grid.factor
+    return [(beyond, facts, seed) for facts, seed in places]
 
 
 def _measured(arm: str, value: float, facts: str, seed: int) -> dict[str, float]:
@@ -123,7 +131,7 @@ def _measured(arm: str, value: float, facts: str, seed: int) -> dict[str, float]
     except AssayError:
         # A rate at which the loss explodes is worse than any other.
         return FAILED
-    return {name: found[name] for name in MEASURES}
+    return {name: round(found[name], 4) for name in MEASURES}
 
 
 def _with(settings: Mapping[str, Any], path: tuple[str, ...], value: float) -> dict[str, Any]:
@@ -133,5 +141,5 @@ def _with(settings: Mapping[str, Any], path: tuple[str, ...], value: float) -> d
 
 
 if __name__ == "__main__":
-    for name, found in best_values(tune(Path(sys.argv[1]))).items():
+    for name, found in best_values(tune(Path(sys.argv[1]), arms=sys.argv[2:] or tuple(GRIDS))).items():
         print(f"{name:12} {found:g}")
