@@ -8,7 +8,7 @@ from typing import Any
 
 from assay.core.errors import AssayError, InputError, MissingPackageError
 
-__all__ = ["harness_scores"]
+__all__ = ["harness_scores", "load_harness"]
 
 
 def harness_scores(
@@ -71,11 +71,7 @@ def harness_scores(
     for name, value, least in (("shots", shots, 0), ("limit", limit, 1), ("batch_size", batch_size, 1)):
         if value is not None and value < least:
             raise InputError(f"{name} is {value}", expected=f"{least} or more")
-    try:
-        from lm_eval import simple_evaluate
-        from lm_eval.models.huggingface import HFLM
-    except ImportError as error:
-        raise MissingPackageError("lm-eval", what="a task of the evaluation harness") from error
+    simple_evaluate, HFLM = load_harness()
     wrapped = HFLM(pretrained=model, tokenizer=tokenizer, batch_size=batch_size)
     try:
         with patch.applied(model) if patch is not None else nullcontext():
@@ -97,3 +93,19 @@ def harness_scores(
         for name, value in values.items()
         if isinstance(value, int | float) and "stderr" not in name and "," in name
     }
+
+
+def load_harness() -> tuple[Any, Any]:
+    """The harness's function and its class for Hugging Face models.
+
+    Raises
+    ------
+    MissingPackageError
+        lm-eval isn't installed.
+    """
+    try:
+        from lm_eval import simple_evaluate
+        from lm_eval.models.huggingface import HFLM
+    except ImportError as error:
+        raise MissingPackageError("lm-eval", what="a task of the evaluation harness") from error
+    return simple_evaluate, HFLM

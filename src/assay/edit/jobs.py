@@ -372,6 +372,7 @@ def evaluate(
         Of several answers to one question, take the last one.
     """
     from assay.edit.datasets import locality_pairs, neutral_prompts
+    from assay.edit.harness import load_harness
     from assay.edit.metrics import evaluate_edits, locality
     from assay.edit.pictures import EVALUATION, check_pictures, draw, evaluation_pictures
     from assay.edit.request_files import read_requests
@@ -382,6 +383,9 @@ def evaluate(
         check_pictures(plots, EVALUATION, force=reporting.force)
         if patch is None:
             raise InputError("there is no patch to draw", expected="--patch with --plots")
+    if tasks:
+        # Before the long part: whether the package is there.
+        load_harness()
     found = read_requests(requests, last_wins=last_wins)
     stored = None if patch is None else _load_patch(patch)
     with warnings_in_one_line(reporting), stop_that_says(STOPPED), naming(_shown(requests)):
@@ -399,7 +403,6 @@ def evaluate(
                 max_new_tokens=max_new_tokens,
                 similarity=similarity,
                 context=(lambda request: request.answer) if in_context else None,
-                old_answers=None if report is None else report.old_answers,
             )
         changes = {}
         if stored is not None:
@@ -413,7 +416,9 @@ def evaluate(
     if ability:
         summary["tasks"] = ability
     if plots is not None and report is not None:
-        pictures = evaluation_pictures(report.ts.tolist(), rows, before=report.nll_old.tolist())
+        costs = zip(found, report.nll_old.tolist(), strict=True)
+        before_edit = [cost if request.ground_truth else math.nan for request, cost in costs]
+        pictures = evaluation_pictures(report.ts.tolist(), rows, before=before_edit)
         summary["plots"] = draw(plots, pictures, force=reporting.force)
     print_summary(summary, _score_lines(summary), reporting=reporting, out=out)
 
