@@ -57,6 +57,19 @@ def refusal_of(capsys: pytest.CaptureFixture[str], *arguments: str, status: int 
     return err
 
 
+@pytest.mark.parametrize(
+    "command", [("score", "facts.csv"), ("apply", "facts.csv", "-o", "x.safetensors"), ("eval", "facts.csv")]
+)
+def test_a_wrong_device_is_no_fault_of_the_file(capsys, command):
+    assert refusal_of(capsys, *command, *RANDOM, "--device", "tpu").startswith("assay: device 'tpu'")
+
+
+def test_a_patch_is_scored_in_the_dtype_that_it_was_made_in(capsys):
+    edit("apply", "facts.csv", *QUICK, "--dtype", "bfloat16", "-o", "half.safetensors", "-q")
+    found = summary_of(capsys, "eval", "facts.csv", *RANDOM, "--patch", "half.safetensors", "--no-generate")
+    assert found["nll_original"] > 0
+
+
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl"])
 def test_score_writes_a_row_a_request(capsys, ending):
     summary = summary_of(capsys, "score", "facts.csv", *RANDOM, "-o", f"hard{ending}")
@@ -188,6 +201,8 @@ def test_wrong_input_is_refused_in_one_line(capsys, arguments, message):
 def test_wrong_requests_are_refused_and_nothing_is_written(capsys, text, message):
     Path("bad.csv").write_text(text)
     assert message in refusal_of(capsys, "apply", "bad.csv", *RANDOM, "-o", "x.safetensors")
+    if "every answer" not in message:
+        assert message in refusal_of(capsys, "eval", "bad.csv", *RANDOM)
 
 
 def test_the_last_of_two_answers_wins_where_that_is_asked(capsys):

