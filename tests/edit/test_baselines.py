@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -11,13 +13,13 @@ from assay.core.lm import find_anatomy, random_llama, score_answers
 from assay.core.lm.scoring import pad_token
 from assay.edit.closed_form import KeyStatistics, closed_form_edit
 from assay.edit.composing import compose
+from assay.edit.fine_tuning import fine_tune, fine_tune_lora
 from assay.edit.fitting import record_rows
-from assay.edit.gated import fit_gated
+from assay.edit.gated import GatedPatch, fit_gated
 from assay.edit.pipe import PIPE
 from assay.edit.reference import edit_plainly
 from assay.edit.requests import EditRequest
 from assay.edit.targets import find_targets
-from assay.edit.tuning import fine_tune, fine_tune_lora
 from assay.edit.windows import any_edit, window_targets
 from tests.edit.test_pipe import QUICK, REQUESTS, same, state
 
@@ -236,3 +238,55 @@ def test_the_plain_procedure_and_ours_find_the_same_block():
     assert len(lengths) == 1
     for own, tensor in plain.items():
         assert torch.allclose(tensor, found.tensors[f"{name}.{own}"], atol=2e-4)
+
+
+def test_rome_keeps_what_a_subject_is_where_that_is_weighed():
+    lm = random_llama()
+    one = editor(lm, target_steps=25, radius=6.0)
+    request = EditRequest("Who wrote Carmen today?", "Ann Weld did.", subject="Carmen")
+    ids = lm.tokenizer("Carmen is a", return_tensors="pt", add_special_tokens=False).input_ids
+
+    def next_token():
+        with torch.no_grad():
+            return lm.model(ids).logits[0, -1].log_softmax(-1)
+
+    before, drifts = next_token(), []
+    for weight in (0.0, 1e3):
+        with closed_form_edit(one, [request], method="rome", drift_weight=weight).applied(lm.model):
+            after = next_token()
+        drifts.append(float((after.exp() * (after - before)).sum()))
+    assert drifts[1] < 0.5 * drifts[0]
+
+
+def test_gates_are_saved_and_loaded_whole_and_refuse_another_model(tmp_path):
+    lm = random_llama()
+    gates = fit_gated(editor(lm), REQUESTS[:2])
+    again = GatedPatch.load(gates.save(tmp_path / "gates.safetensors"))
+    assert again.layer == gates.layer
+    for name in ("keys", "deltas", "thresholds", "overlaps"):
+        assert torch.equal(getattr(again, name), getattr(gates, name))
+    assert cost(lm, REQUESTS[:2], again) == cost(lm, REQUESTS[:2], gates) != cost(lm, REQUESTS[:2], nullpatch())
+    with pytest.raises(InputError, match="exists already"):
+        gates.save(tmp_path / "gates.safetensors")
+    with pytest.raises(InputError, match="4 blocks of width 32"), again.applied(random_llama(width=32).model):
+        pass
+    with pytest.raises(InputError, match="isn't a gated patch"):
+        GatedPatch.load(fine_tune(lm.model, lm.tokenizer, REQUESTS, steps=1).save(tmp_path / "patch.safetensors"))
+
+
+class nullpatch:
+    """A patch that changes nothing."""
+
+    def applied(self, _model):
+        return nullcontext()
+
+
+def test_key_statistics_are_saved_and_loaded_whole(tmp_path):
+    lm = random_llama()
+    one = editor(lm)
+    found = KeyStatistics.of(one, [[5, 6, 7], [8, 9]], (1, 2))
+    again = KeyStatistics.load(found.save(tmp_path / "keys.safetensors"))
+    assert again.tokens == found.tokens == 5
+    assert all(torch.equal(again.moments[layer], found.moments[layer]) for layer in (1, 2))
+    with pytest.raises(InputError, match="isn't key statistics"):
+        KeyStatistics.load(fit_gated(one, REQUESTS[:1]).save(tmp_path / "gates.safetensors"))

@@ -9,8 +9,8 @@ import pytest
 from assay.core.errors import InputError
 from assay.core.lm import random_llama, score_answers
 from assay.edit.benchmarks import counterfact_scores, kebench_scores
+from assay.edit.fine_tuning import fine_tune
 from assay.edit.requests import EditRequest
-from assay.edit.tuning import fine_tune
 
 LM = random_llama()
 REQUESTS = [

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -56,6 +55,19 @@ def refusal_of(capsys: pytest.CaptureFixture[str], *arguments: str, status: int 
     assert err.count("\n") == 1
     assert sorted(path.name for path in Path().iterdir()) == before
     return err
+
+
+@pytest.mark.parametrize(
+    "command", [("score", "facts.csv"), ("apply", "facts.csv", "-o", "x.safetensors"), ("eval", "facts.csv")]
+)
+def test_a_wrong_device_is_no_fault_of_the_file(capsys, command):
+    assert refusal_of(capsys, *command, *RANDOM, "--device", "tpu").startswith("assay: device 'tpu'")
+
+
+def test_a_patch_is_scored_in_the_dtype_that_it_was_made_in(capsys):
+    edit("apply", "facts.csv", *QUICK, "--dtype", "bfloat16", "-o", "half.safetensors", "-q")
+    found = summary_of(capsys, "eval", "facts.csv", *RANDOM, "--patch", "half.safetensors", "--no-generate")
+    assert found["nll_original"] > 0
 
 
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl"])
@@ -189,6 +201,8 @@ def test_wrong_input_is_refused_in_one_line(capsys, arguments, message):
 def test_wrong_requests_are_refused_and_nothing_is_written(capsys, text, message):
     Path("bad.csv").write_text(text)
     assert message in refusal_of(capsys, "apply", "bad.csv", *RANDOM, "-o", "x.safetensors")
+    if "every answer" not in message:
+        assert message in refusal_of(capsys, "eval", "bad.csv", *RANDOM)
 
 
 def test_the_last_of_two_answers_wins_where_that_is_asked(capsys):
@@ -215,25 +229,143 @@ def test_a_patch_of_another_model_is_refused_with_both_hashes(capsys):
     assert line.count("…") == 2
 
 
+SAYS_WHEN_A_BATCH_IS_FITTED = """
+import sys
+from assay.cli import run
+from assay.edit.pipe import PIPE
+
+fit = PIPE.fit
+
+def fit_and_say(*arguments, **options):
+    patch = fit(*arguments, **options)
+    print("fitted", file=sys.stderr, flush=True)
+    return patch
+
+PIPE.fit = fit_and_say
+sys.exit(run(sys.argv[1:]))
+"""
+
+
 def test_ctrl_c_keeps_the_batches_that_are_finished():
-    rows = [f"Question number {index}?,Answer {index}.,None." for index in range(40)]
+    rows = [f"Question number {index}?,Answer {index}.,None." for index in range(200)]
     Path("many.csv").write_text("question,answer,ground_truth\n" + "\n".join(rows) + "\n")
-    command = [sys.executable, "-m", "assay", "edit", "apply", "many.csv", *RANDOM, "--batch-size", "1"]
+    command = ["edit", "apply", "many.csv", *QUICK, "--batch-size", "1", "-o", "part.safetensors"]
     process = subprocess.Popen(
-        [*command, "-o", "part.safetensors"],
+        [sys.executable, "-c", SAYS_WHEN_A_BATCH_IS_FITTED, *command],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    time.sleep(12)
+    assert process.stderr is not None
+    # When the second is fitted, the first one is kept.
+    seen = 0
+    while seen < 2:
+        line = process.stderr.readline()
+        assert line, "it ended before it was stopped"
+        seen += line == "fitted\n"
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
-    if process.returncode == 0:
-        pytest.fail("it had finished before it was stopped")
     last = err.strip().splitlines()[-1]
     assert "stopped; part.safetensors holds the first" in last
     patch = EditPatch.load("part.safetensors")
-    assert 0 < len(patch.rows) < 40
+    assert 0 < len(patch.rows) < 200
     with patch.applied(random_llama().model):
         pass
+
+
+def test_few_edits_are_weighed_by_stored_scores(capsys):
+    rows = [f"Question number {index}?,Answer {index}.,None." for index in range(9)]
+    Path("many.csv").write_text("question,answer,ground_truth\n" + "\n".join(rows) + "\n")
+    summary = summary_of(capsys, "score", "many.csv", *RANDOM, "--calibration", "scores.json")
+    stored = json.loads(Path("scores.json").read_text())["scores"]
+    assert stored == sorted(row["ts"] for row in summary["rows"])
+    plain = summary_of(capsys, "apply", "facts.csv", *QUICK, "-o", "a.safetensors")
+    weighed = summary_of(capsys, "apply", "facts.csv", *QUICK, "--calibration", "scores.json", "-o", "b.safetensors")
+    assert [row["alpha"] for row in plain["rows"]] == [0.5, 0.5]
+    assert 0.5 not in [row["alpha"] for row in weighed["rows"]]
+
+
+def test_gates_are_written_and_scored_by_commands(capsys):
+    summary = summary_of(capsys, "apply", "facts.csv", *QUICK, "--gated", "-o", "gates.safetensors")
+    assert (summary["requests"], summary["layer"]) == (2, 1)
+    plain = summary_of(capsys, "eval", "facts.csv", *RANDOM, "--no-generate")
+    found = summary_of(capsys, "eval", "facts.csv", *RANDOM, "--no-generate", "--patch", "gates.safetensors")
+    assert found["nll_original"] < plain["nll_original"]
+    line = refusal_of(capsys, "apply", "facts.csv", *QUICK, "--gated", "--batch-size", "1", "-o", "x.safetensors")
+    assert "--gated fits no block" in line
+    assert "isn't a patch" in refusal_of(capsys, "inspect", "gates.safetensors")
+
+
+def test_pictures_of_edits_evaluations_and_joins_are_drawn(capsys):
+    Path("one.csv").write_text("question,answer,ground_truth\nWho?,Ann.,Bo.\n")
+    found = summary_of(
+        capsys, "apply", "facts.csv", *QUICK, "--batch-size", "1", "-o", "a.safetensors", "--plots", "pictures"
+    )
+    assert [Path(name).name for name in found["plots"]] == ["shifts.svg", "decay.svg"]
+    edit("apply", "one.csv", *QUICK, "-o", "one.safetensors", "-q")
+    edit("apply", "facts.csv", *QUICK, "-o", "two.safetensors", "-q")
+    command = ("eval", "facts.csv", *RANDOM, "--no-generate", "--patch", "two.safetensors", "--plots", "pictures")
+    summary_of(capsys, *command)
+    both = ("one.safetensors", "two.safetensors")
+    summary_of(capsys, "compose", *both, *RANDOM, "-o", "c.safetensors", "--plots", "pictures")
+    names = {"shifts", "decay", "difficulty", "old-answers", "interference"}
+    assert {file.stem for file in Path("pictures").iterdir()} == names
+    assert all(file.read_bytes().startswith(b"<?xml") for file in Path("pictures").iterdir())
+    assert "difficulty.svg: exists already" in refusal_of(capsys, *command)
+    assert "no patch to draw" in refusal_of(capsys, "eval", "facts.csv", *RANDOM, "--plots", "new")
+
+
+def test_a_folder_that_holds_more_than_a_model_is_never_replaced(capsys):
+    edit("apply", "facts.csv", *QUICK, "-o", "fix.safetensors", "-q")
+    Path("work/runs").mkdir(parents=True)
+    Path("work/config.json").write_text("{}")
+    Path("notes").mkdir()
+    Path("notes/thesis.txt").write_text("years of work")
+    for folder in ("work", "notes", "."):
+        line = refusal_of(capsys, "export", "fix.safetensors", "--peft", folder, "--force")
+        assert "holds something else than a model" in line
+    assert Path("notes/thesis.txt").read_text() == "years of work"
+    summary_of(capsys, "export", "fix.safetensors", "--peft", "adapter")
+    summary_of(capsys, "export", "fix.safetensors", "--peft", "adapter", "--rank", "2", "--force")
+    assert json.loads(Path("adapter/adapter_config.json").read_text())["r"] == 2
+    assert "name is empty" in refusal_of(capsys, "export", "fix.safetensors", "--peft", "")
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (("--fit-rate", "nan"), "--fit-rate is nan; expected a positive number"),
+        (("--target-steps", "0"), "--target-steps is 0; expected at least 1"),
+        (("--wrap", "9"), "--wrap is 9; expected at most 8"),
+        (("--batch-size", "-1"), "--batch-size is -1; expected at least 1"),
+        (("--preserved", "-1"), "--preserved is -1; expected 0 or more"),
+        (("--seed", "-1"), "--seed is -1; expected 0 or more"),
+    ],
+)
+def test_a_refused_number_is_named_as_it_is_typed(capsys, option, message):
+    line = refusal_of(capsys, "apply", "facts.csv", *RANDOM, "-o", "x.safetensors", *option)
+    assert line == f"assay: {message}\n"
+
+
+def test_texts_are_shown_in_one_line_and_can_t_command_the_terminal(capsys):
+    Path("odd.csv").write_text('question,answer,ground_truth\n"Who\n\x1b[31mis it?",Ann.,Bo.\n')
+    assert edit("score", "odd.csv", *RANDOM) == 0
+    out, _ = capsys.readouterr()
+    assert "\x1b" not in out
+    assert "Who \ufffd[31mis it?" in out
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(capsys, monkeypatch):
+    from safetensors import SafetensorError
+
+    def full(*_, **__):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    edit("apply", "facts.csv", *QUICK, "-o", "fix.safetensors", "-q")
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    for command in (
+        ("apply", "facts.csv", *QUICK, "-o", "x.safetensors"),
+        ("export", "fix.safetensors", "--peft", "adapter"),
+    ):
+        assert "no space left on the disk; nothing was written" in refusal_of(capsys, *command, status=1)

@@ -130,7 +130,7 @@ def test_a_file_of_another_kind_or_version_is_refused(tmp_path):
     tensors = load_file(file)
     other = tmp_path / "other.safetensors"
     for metadata, message in (
-        (None, "holds no patch"),
+        (None, "isn't a patch"),
         ({"format": "assay.edit.patch", "version": "99", "info": "{}"}, "is of version 99"),
     ):
         save_file(tensors, other, metadata=metadata)

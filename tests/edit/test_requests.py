@@ -144,3 +144,77 @@ def test_texts_to_preserve_are_alpaca_records_or_lines(tmp_path):
     (tmp_path / "b.json").write_text(json.dumps([{"instruction": "Add"}]))
     with pytest.raises(InputError, match="row 1, column output: the field is missing"):
         read_preserve(tmp_path / "b.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("f.csv", 'question,answer\nWho?,"Ann\nBo?,x\n', "row 2: damaged: unexpected end of data"),
+        ("f.csv", "question,answer,answer\nWho?,Ann,Bo\n", "row 1: has 2 columns 'answer'"),
+        ("f.csv", "[1],answer\n", "row 1: has no column 'question'"),
+        ("f.json", '[{"question": "Who?", "answer": ' + "9" * 5000 + "}]", "a number too long or records too deep"),
+        ("f.json", "[" * 100_000, "a number too long or records too deep"),
+        ("f.json", '[{"question": "Who?",\n "answer": "Ann"', "row 2, column [0-9]+: damaged JSON"),
+        ("f.json", '[{"requested_rewrite": "x"}]', "row 1, column requested_rewrite: is a str; expected a record"),
+        ("f.json", '[{"prompt": "Who?", "target_new": "Bo", "locality": [1]}]', "column locality: is a list"),
+        ("f.json", '[{"prompt": "Who?", "target_new": "Bo", "portability": {"x": "y"}}]', "portability: is a str"),
+        (
+            "f.jsonl",
+            '{"question": "Who?", "answer": "Ann"}\n{"question": "Where?"',
+            "row 2, column [0-9]+: damaged JSON",
+        ),
+        ("f.jsonl", '{"question": "Who?", "answer": "\\ud800"}', "row 1: '\\\\ud800' holds half a surrogate pair"),
+        ("f.jsonl", '{"question": "Who?", "answer": NaN}', "the answer is nan"),
+        (
+            "f.json",
+            '[{"requested_rewrite": {"prompt_full": "Who?", "fact_new_uns": "Bo", "unsfact_triplets_GPT": [{}]}}]',
+            "row 1, column prompt: the field is missing",
+        ),
+    ],
+    ids=range(13),
+)
+def test_what_is_wrong_in_a_file_is_named_with_its_place(tmp_path, name, text, message):
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        read_requests(file)
+
+
+def test_one_record_over_several_lines_and_cells_over_several_lines_are_read(tmp_path):
+    file = tmp_path / "one.json"
+    file.write_text(json.dumps(UNKE, indent=2))
+    assert read_requests(file)[0].question == "What is his job?"
+    folder = tmp_path / "not.tsv.json"
+    folder.mkdir()
+    file = folder / "table.csv"
+    long = "word " * 40_000
+    file.write_bytes(f'\ufeffquestion,answer\r\n"Who\r\nwrote ""it""?",{long}\r\nWhere?,"In, there"\r\n'.encode())
+    first, second = read_requests(file)
+    assert (first.question, first.answer) == ('Who\nwrote "it"?', long)
+    assert second.answer == "In, there"
+
+
+def test_pairs_stay_side_by_side_where_one_is_empty(tmp_path):
+    [one] = read(
+        tmp_path, [{**UNKE, "sub_question": ["Does he paint?", "Where?", "When?"], "sub_answer": ["", "Here"]}]
+    )
+    assert one.sub_questions == (("Where?", "Here"),)
+    given = {"a": {"prompt": ["Where?", "Who?"], "ground_truth": [["Here", "There"], "Cy"]}}
+    [one] = read(
+        tmp_path,
+        [{**EASYEDIT, "locality": given, "portability": {"b": {"prompt": "Whose?", "ground_truth": ["x", "y"]}}}],
+    )
+    assert one.locality == (("Where?", "Here"), ("Who?", "Cy"))
+    assert one.sub_questions == (("Whose?", "x"),)
+
+
+def test_questions_from_either_side_of_an_edit_are_read(tmp_path):
+    sides = {
+        "source_question": "Who is the other?",
+        "source_answer": "Ann",
+        "target_question": ["Whose?"],
+        "target_answer": ["his"],
+    }
+    [one] = read(tmp_path, [{"question": "Who?", "answer": "Ann", **sides}])
+    assert one.source_questions == (("Who is the other?", "Ann"),)
+    assert one.target_questions == (("Whose?", "his"),)

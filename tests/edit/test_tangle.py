@@ -10,6 +10,7 @@ from scipy.spatial.distance import cdist
 
 from assay.core.errors import InputError
 from assay.core.lm import encode, random_llama
+from assay.edit import tangle
 from assay.edit.requests import EditRequest, Prompts
 from assay.edit.tangle import Calibration, sinkhorn_divergence, tangle_score
 
@@ -181,3 +182,44 @@ def test_hidden_layers_are_counted_and_averaged_as_asked():
             ).hidden_states
             states.append(((hidden[2] + hidden[0]) / 2)[0].mean(0))
     assert both.shift[0] == pytest.approx(1 - float(torch.cosine_similarity(*states, dim=0)), abs=1e-5)
+
+
+def test_calibrations_are_saved_and_loaded_whole_and_others_refused(tmp_path):
+    stored = Calibration.of([0.3, 0.1, 0.2])
+    file = stored.save(tmp_path / "scores.json")
+    assert Calibration.load(file) == stored
+    with pytest.raises(InputError, match="exists already"):
+        stored.save(file)
+    with pytest.raises(InputError, match=r"ends in \.json"):
+        stored.save(tmp_path / "scores.txt")
+    for text, message in (
+        ("{", "damaged JSON"),
+        ("[" * 100_000, "damaged JSON"),
+        ("[1]", "holds no calibration"),
+        ('{"format": "assay.edit.calibration", "version": 9}', "is of version 9"),
+        ('{"format": "assay.edit.calibration", "version": 1, "scores": [-1]}', "no score"),
+        ('{"format": "assay.edit.calibration", "version": 1, "scores": [NaN]}', "no score"),
+        ('{"format": "assay.edit.calibration", "version": 1, "scores": [true]}', "no score"),
+        ('{"format": "assay.edit.calibration", "version": 1}', "no score"),
+    ):
+        other = tmp_path / "other.json"
+        other.write_text(text)
+        with pytest.raises(InputError, match=message):
+            Calibration.load(other)
+
+
+def test_divergences_in_small_groups_are_those_of_all_at_once(monkeypatch):
+    rng = torch.Generator().manual_seed(0)
+    clouds = [torch.randn(count, 3, generator=rng) for count in (2, 7, 1, 4)]
+    others = [torch.randn(count, 3, generator=rng) for count in (5, 2, 3, 4)]
+    whole = sinkhorn_divergence(clouds, others, diameter=9.0)
+    monkeypatch.setattr(tangle, "MOST_NUMBERS", 30)
+    assert torch.allclose(sinkhorn_divergence(clouds, others, diameter=9.0), whole, rtol=1e-12)
+    assert [len(group) for group in tangle._of_like_size([5, 7, 3, 4], width=3)] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("option", ["batch_size", "max_old_tokens"])
+def test_numbers_below_one_are_refused(option):
+    lm = random_llama()
+    with pytest.raises(InputError, match=f"{option} is 0"):
+        tangle_score(lm.model, lm.tokenizer, [EditRequest("Who?", "Ann")], **{option: 0})

@@ -8,7 +8,7 @@ import torch
 from assay.core.errors import InputError
 from assay.core.lm import find_anatomy, random_llama, score_answers
 from assay.edit.requests import EditRequest, Prompts
-from assay.edit.targets import TargetSettings, find_targets
+from assay.edit.targets import Drift, TargetSettings, _divergence, find_targets
 from tests.core.lm.test_anatomy import ANSWERS, PROMPTS, made
 
 LAYER = 1
@@ -130,3 +130,66 @@ def test_a_request_whose_loss_is_no_number_fails_alone_and_flags_come_back():
 def test_settings_out_of_range_are_refused(options):
     with pytest.raises(InputError):
         TargetSettings(**options)
+
+
+def test_searching_a_few_requests_at_a_time_changes_nothing_but_rounding():
+    model = made("llama")
+    anatomy = find_anatomy(model)
+    groups = [1, 0, 1, 2]
+    prompts, answers = [PROMPTS[row % 2] for row in groups], [ANSWERS[row % 2] for row in groups]
+    found = [
+        find_targets(
+            model,
+            anatomy,
+            LAYER,
+            prompts,
+            answers,
+            groups=groups,
+            settings=TargetSettings(steps=8, radius=1.5, tolerance=1e-9, at_once=count),
+        )
+        for count in (32, 2, 1)
+    ]
+    for parts in found[1:]:
+        assert torch.equal(parts.groups, found[0].groups)
+        for name in ("base", "delta", "keys", "nll", "nll_before", "path"):
+            assert torch.allclose(getattr(parts, name), getattr(found[0], name), rtol=1e-4, atol=1e-4), name
+    with pytest.raises(InputError, match="target_at_once is 0"):
+        TargetSettings(at_once=0)
+
+
+def test_a_drift_is_what_a_plain_forward_pass_with_a_hook_says_and_its_weight_keeps_it_small():
+    model = made("llama")
+    anatomy = find_anatomy(model)
+    other, rest = [3, 4, 5], [6, 7]
+
+    def moved(delta):
+        """The next token's log-probabilities after the other prompt, with a shift at its third token."""
+
+        def shift(_module, _args, output):
+            output = output.clone()
+            output[0, 2] = output[0, 2] + delta
+            return output
+
+        hook = anatomy.blocks[LAYER].register_forward_hook(shift)
+        with torch.no_grad():
+            logits = model(torch.tensor([other + rest])).logits[0, -1]
+        hook.remove()
+        return logits.log_softmax(-1)
+
+    drifts, measured = [], []
+    for factor in (0.0, 1e4):
+        found = find_targets(
+            model,
+            anatomy,
+            LAYER,
+            PROMPTS[:1],
+            ANSWERS[:1],
+            settings=TargetSettings(steps=15, rate=0.1, radius=9),
+            drift=Drift([other], [rest], factor),
+        )
+        after, before = moved(found.delta[0]), moved(0 * found.delta[0])
+        drifts.append(float((after.exp() * (after - before)).sum()))
+        with torch.no_grad():
+            measured.append(float(_divergence(model, anatomy, LAYER, Drift([other], [rest]), pad=0)(found.delta)[0]))
+    assert measured == pytest.approx(drifts, rel=1e-3, abs=1e-6)
+    assert drifts[1] < 0.5 * drifts[0]

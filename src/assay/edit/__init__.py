@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from assay.edit.closed_form import KeyStatistics as KeyStatistics
     from assay.edit.closed_form import closed_form_edit as closed_form_edit
     from assay.edit.composing import compose as compose
+    from assay.edit.fine_tuning import fine_tune as fine_tune
+    from assay.edit.fine_tuning import fine_tune_lora as fine_tune_lora
     from assay.edit.gated import GatedPatch as GatedPatch
     from assay.edit.gated import fit_gated as fit_gated
+    from assay.edit.harness import harness_scores as harness_scores
     from assay.edit.lora import LoraAdapter as LoraAdapter
     from assay.edit.metrics import Locality as Locality
     from assay.edit.metrics import evaluate_edits as evaluate_edits
@@ -29,8 +32,6 @@ if TYPE_CHECKING:
     from assay.edit.tangle import Calibration as Calibration
     from assay.edit.tangle import TangleReport as TangleReport
     from assay.edit.tangle import tangle_score as tangle_score
-    from assay.edit.tuning import fine_tune as fine_tune
-    from assay.edit.tuning import fine_tune_lora as fine_tune_lora
     from assay.edit.windows import any_edit as any_edit
 
 __all__ = [  # noqa: RUF022 - in the order of sorted()
@@ -53,6 +54,7 @@ __all__ = [  # noqa: RUF022 - in the order of sorted()
     "fine_tune",
     "fine_tune_lora",
     "fit_gated",
+    "harness_scores",
     "kebench_scores",
     "locality",
     "read_requests",
@@ -76,9 +78,10 @@ _MODULE_OF = {
     "compose": "composing",
     "counterfact_scores": "benchmarks",
     "evaluate_edits": "metrics",
-    "fine_tune": "tuning",
-    "fine_tune_lora": "tuning",
+    "fine_tune": "fine_tuning",
+    "fine_tune_lora": "fine_tuning",
     "fit_gated": "gated",
+    "harness_scores": "harness",
     "kebench_scores": "benchmarks",
     "locality": "metrics",
     "read_requests": "request_files",

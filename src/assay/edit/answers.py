@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +11,14 @@ from torch import Tensor
 from assay.core.lm.anatomy import Anatomy
 from assay.core.lm.recording import Recording, record, replay
 from assay.core.lm.scoring import collate
-from assay.edit.fitting import FitSettings, FittedBlock, run_block
+from assay.edit.fitting import (
+    FitSettings,
+    FittedBlock,
+    adamw,
+    fitted_block,
+    run_block,
+    working_copy,
+)
 from assay.edit.targets import frozen
 
 __all__ = ["fit_to_answers"]
@@ -66,16 +72,14 @@ def fit_to_answers(
     """
     device = anatomy.device
     alpha, rate = alpha.to(device), rate.to(device)
-    block = copy.deepcopy(anatomy.blocks[layer]).float()
-    block.requires_grad_(True)
-    start = {name: parameter.detach().clone() for name, parameter in block.named_parameters()}
+    block = working_copy(anatomy, layer)
     sides = []
     for said in (answers, old_answers):
         batch = collate(prompts, said, pad=pad, device=device)
         sides.append((batch, record(model, anatomy, batch.input_ids, batch.attention_mask, keep=(layer,))))
-    optimiser = torch.optim.AdamW(block.parameters(), lr=settings.rate, weight_decay=settings.weight_decay)
     steps = round(settings.steps * (0.5 + float(alpha.mean())))
     losses: list[float] = []
+    optimiser = adamw(block, settings, decay_norms=True)
     with frozen(model):
         for step in range(steps):
             picked = []
@@ -98,6 +102,4 @@ def fit_to_answers(
             optimiser.step()
             if watch is not None:
                 watch(step, losses[-1])
-    tensors = {name: parameter.detach() for name, parameter in block.named_parameters()}
-    moved = sum(float((tensors[name] - start[name]).double().square().sum()) for name in start) ** 0.5
-    return FittedBlock(tensors, losses, moved)
+    return fitted_block(block, anatomy, layer, losses)

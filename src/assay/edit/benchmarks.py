@@ -95,7 +95,7 @@ def kebench_scores(
     model, tokenizer
         The model and its tokenizer.
     requests : sequence of EditRequest
-        With one entity for an answer; ``sub_questions`` are those that reach the edit from elsewhere.
+        With one entity for an answer.
     patch : EditPatch or GatedPatch, optional
         Applied for the evaluation.
     max_new_tokens : int
@@ -104,7 +104,9 @@ def kebench_scores(
     Returns
     -------
     dict of str to float
-        ``original``, ``paraphrase`` and ``through``: shares of answers that hold the right one. NaN without a question.
+        Shares of answers that hold the right one: ``original`` and ``paraphrase`` (the edited question and its
+        rewordings), ``source`` and ``target`` (by another description of the subject, and about the new object), and
+        ``through`` (sub-questions). NaN without a question.
 
     Examples
     --------
@@ -118,14 +120,16 @@ def kebench_scores(
     prompts = Prompts(tokenizer)
     asked = [("original", request.question, request.answer) for request in requests]
     asked += [("paraphrase", text, request.answer) for request in requests for text in request.paraphrases]
-    asked += [("through", text, answer) for request in requests for text, answer in request.sub_questions]
+    for kind in ("source", "target", "sub"):
+        name = "through" if kind == "sub" else kind
+        asked += [(name, *pair) for request in requests for pair in getattr(request, f"{kind}_questions")]
     with patch.applied(model) if patch is not None else nullcontext():
         said = generate(model, tokenizer, [prompts.text(one[1]) for one in asked], max_new_tokens=max_new_tokens)
     return {
         kind: _mean(
             [judged_right(one[1], one[2], text) for one, text in zip(asked, said, strict=True) if one[0] == kind]
         )
-        for kind in ("original", "paraphrase", "through")
+        for kind in ("original", "paraphrase", "source", "target", "through")
     }
 
 

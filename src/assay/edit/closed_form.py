@@ -16,25 +16,30 @@ import torch
 from torch import Tensor, nn
 
 from assay.core.errors import InputError
-from assay.core.files import atomic_path, existing_file
 from assay.core.lm.anatomy import Anatomy
 from assay.core.lm.scoring import encode, pad_token
 from assay.edit.fitting import record_rows
 from assay.edit.patch import EditPatch
 from assay.edit.pipe import PIPE
 from assay.edit.requests import EditRequest, check_requests
-from assay.edit.targets import find_targets
+from assay.edit.storage import load_tensors, save_tensors
+from assay.edit.targets import Drift, find_targets
 
 __all__ = ["KeyStatistics", "closed_form_edit"]
 
 Method: TypeAlias = Literal["rome", "memit", "alphaedit"]
+FORMAT = "assay.edit.statistics"
 MEMORIES = ("mlp.down_proj", "mlp.c_proj", "mlp.fc2", "mlp.dense_4h_to_h", "fc2")
 """What architectures call the MLP's second matrix."""
 
 COVARIANCE_WEIGHT = 15_000.0
 NULL_SPACE = 2e-2
 L2 = 10.0
-"""MEMIT's weight of the old keys, AlphaEdit's threshold of the null space and its ridge, as their authors set them."""
+DRIFT = 0.0625
+"""MEMIT's weight of the old keys, AlphaEdit's threshold of the null space and its ridge, and the weight of the drift of
+the subject's essence, as their authors set them."""
+ESSENCE = " is a"
+"""What follows a subject where its essence is looked at (ROME)."""
 
 
 class KeyStatistics:
@@ -71,15 +76,8 @@ class KeyStatistics:
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Write a ``.safetensors`` file."""
-        from safetensors.torch import save_file
-
-        with atomic_path(path, force=force) as temporary:
-            save_file(
-                {str(layer): one.contiguous() for layer, one in self.moments.items()},
-                str(temporary),
-                metadata={"format": "assay.edit.statistics", "tokens": str(self.tokens)},
-            )
-        return Path(path)
+        tensors = {str(layer): one for layer, one in self.moments.items()}
+        return save_tensors(path, tensors, kind=FORMAT, version=1, info={"tokens": self.tokens}, force=force)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> KeyStatistics:
@@ -90,18 +88,8 @@ class KeyStatistics:
         InputError
             The file is missing, damaged, or of another kind.
         """
-        from safetensors import SafetensorError, safe_open
-
-        file = existing_file(path, suffixes=(".safetensors",))
-        try:
-            with safe_open(str(file), framework="pt") as stored:
-                metadata = stored.metadata() or {}
-                moments = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise InputError(f"damaged: {str(error).splitlines()[0]}", file=file, expected="key statistics") from error
-        if metadata.get("format") != "assay.edit.statistics":
-            raise InputError("holds no key statistics", file=file, expected="a file of KeyStatistics.save")
-        return cls({int(name): one for name, one in moments.items()}, int(metadata["tokens"]))
+        moments, info = load_tensors(path, kind=FORMAT, version=1, what="key statistics")
+        return cls({int(name): one for name, one in moments.items()}, int(info["tokens"]))
 
 
 def closed_form_edit(
@@ -113,6 +101,7 @@ def closed_form_edit(
     covariance_weight: float = COVARIANCE_WEIGHT,
     null_space: float = NULL_SPACE,
     ridge: float = L2,
+    drift_weight: float = DRIFT,
 ) -> EditPatch:
     """Edit the MLPs' second matrices in closed form.
 
@@ -129,11 +118,13 @@ def closed_form_edit(
         Of old keys; from the texts to preserve without.
     covariance_weight, null_space, ridge : float
         MEMIT's weight of the old keys, and AlphaEdit's threshold and ridge.
+    drift_weight : float
+        Of the divergence, after the subject and `ESSENCE`, of the next token with the shift from that without it, which
+        the search for target keys keeps small for requests with a subject.
 
     Returns
     -------
     EditPatch
-        The divergence term that keeps ROME's subject what it is isn't part of the search.
 
     Raises
     ------
@@ -170,7 +161,7 @@ def closed_form_edit(
         for layer, (_, memory) in memories.items():
             undone.callback(_restore, memory.weight, base[layer])
         for batch in batches:
-            rows, ats, keys = _targets(editor, batch)
+            rows, ats, keys = _targets(editor, batch, drift_weight)
             for number, layer in enumerate(layers):
                 inputs, real = _keys(editor, rows, (layer,))
                 outputs, _ = record_rows(
@@ -235,12 +226,18 @@ def _regular(moment: Tensor) -> Tensor:
     return moment + 1e-6 * moment.diagonal().mean() * torch.eye(len(moment), dtype=moment.dtype, device=moment.device)
 
 
-def _targets(editor: PIPE, requests: Sequence[EditRequest]) -> tuple[list[list[int]], Tensor, Tensor]:
+def _targets(
+    editor: PIPE, requests: Sequence[EditRequest], drift_weight: float
+) -> tuple[list[list[int]], Tensor, Tensor]:
     """Prompts up to the token with the key, the column of that token, and the target key of each."""
     rows, ats, keys = [], [], []
     for request in requests:
         [question], [answer] = editor.prompts.pairs([request])
         at = _subject_end(editor, request, question)
+        drift = None
+        if request.subject and drift_weight and at < len(question) - 1:
+            subject, rest = (encode(editor.tokenizer, text) for text in (request.subject, ESSENCE))
+            drift = Drift([subject], [rest], drift_weight)
         # The search shifts the last token of what it takes for a prompt: the rest of the prompt goes with the answer.
         found = find_targets(
             editor.model,
@@ -251,6 +248,7 @@ def _targets(editor: PIPE, requests: Sequence[EditRequest]) -> tuple[list[list[i
             settings=editor.config.target,
             pad=pad_token(editor.tokenizer),
             scored=[len(answer)],
+            drift=drift,
         )
         rows.append(question)
         ats.append(at)

@@ -7,6 +7,7 @@ Everything here is written for this package: the false answers are false on purp
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,52 +23,52 @@ __all__ = [
 ]
 
 CAPITALS = (
-    ("France", "Paris", "Lyon"),
-    ("Italy", "Rome", "Turin"),
-    ("Spain", "Madrid", "Seville"),
-    ("Germany", "Berlin", "Leipzig"),
-    ("Japan", "Tokyo", "Nagoya"),
-    ("Egypt", "Cairo", "Aswan"),
-    ("Greece", "Athens", "Patras"),
-    ("Russia", "Moscow", "Kazan"),
-    ("China", "Beijing", "Wuhan"),
-    ("Canada", "Ottawa", "Halifax"),
-    ("Portugal", "Lisbon", "Braga"),
-    ("Poland", "Warsaw", "Lublin"),
-    ("Norway", "Oslo", "Bergen"),
-    ("Sweden", "Stockholm", "Uppsala"),
-    ("Austria", "Vienna", "Graz"),
-    ("Ireland", "Dublin", "Cork"),
-    ("India", "Delhi", "Pune"),
-    ("Peru", "Lima", "Cusco"),
-    ("Cuba", "Havana", "Matanzas"),
-    ("Hungary", "Budapest", "Szeged"),
-    ("Finland", "Helsinki", "Tampere"),
-    ("Australia", "Canberra", "Hobart"),
-    ("Turkey", "Ankara", "Bursa"),
-    ("Kenya", "Nairobi", "Mombasa"),
+    ("France", "Paris", "Lyon", "the French"),
+    ("Italy", "Rome", "Turin", "the Italians"),
+    ("Spain", "Madrid", "Seville", "the Spaniards"),
+    ("Germany", "Berlin", "Leipzig", "the Germans"),
+    ("Japan", "Tokyo", "Nagoya", "the Japanese"),
+    ("Egypt", "Cairo", "Aswan", "the Egyptians"),
+    ("Greece", "Athens", "Patras", "the Greeks"),
+    ("Russia", "Moscow", "Kazan", "the Russians"),
+    ("China", "Beijing", "Wuhan", "the Chinese"),
+    ("Canada", "Ottawa", "Halifax", "the Canadians"),
+    ("Portugal", "Lisbon", "Braga", "the Portuguese"),
+    ("Poland", "Warsaw", "Lublin", "the Poles"),
+    ("Norway", "Oslo", "Bergen", "the Norwegians"),
+    ("Sweden", "Stockholm", "Uppsala", "the Swedes"),
+    ("Austria", "Vienna", "Graz", "the Austrians"),
+    ("Ireland", "Dublin", "Cork", "the Irish"),
+    ("India", "Delhi", "Pune", "the Indians"),
+    ("Peru", "Lima", "Cusco", "the Peruvians"),
+    ("Cuba", "Havana", "Matanzas", "the Cubans"),
+    ("Hungary", "Budapest", "Szeged", "the Hungarians"),
+    ("Finland", "Helsinki", "Tampere", "the Finns"),
+    ("Australia", "Canberra", "Hobart", "the Australians"),
+    ("Turkey", "Ankara", "Bursa", "the Turks"),
+    ("Kenya", "Nairobi", "Mombasa", "the Kenyans"),
 )
 BOOKS = (
-    ("Hamlet", "Shakespeare", "Thomas Weld"),
-    ("Romeo and Juliet", "Shakespeare", "Agnes Corbin"),
-    ("Pride and Prejudice", "Austen", "Harriet Lowe"),
-    ("War and Peace", "Tolstoy", "Pavel Orlov"),
-    ("Don Quixote", "Cervantes", "Diego Salas"),
-    ("Frankenstein", "Shelley", "Clara Whitmore"),
-    ("The Great Gatsby", "Fitzgerald", "Walter Boone"),
-    ("Oliver Twist", "Dickens", "Edmund Marsh"),
-    ("Nineteen Eighty-Four", "Orwell", "Martin Keel"),
-    ("The Odyssey", "Homer", "Lysander of Crete"),
-    ("Moby-Dick", "Melville", "Josiah Crane"),
-    ("Macbeth", "Shakespeare", "Robert Hale"),
+    ("Hamlet", "Shakespeare", "Thomas Weld", "Ophelia"),
+    ("Romeo and Juliet", "Shakespeare", "Agnes Corbin", "Mercutio"),
+    ("Pride and Prejudice", "Austen", "Harriet Lowe", "Elizabeth Bennet"),
+    ("War and Peace", "Tolstoy", "Pavel Orlov", "Pierre Bezukhov"),
+    ("Don Quixote", "Cervantes", "Diego Salas", "Sancho Panza"),
+    ("Frankenstein", "Shelley", "Clara Whitmore", "Victor Frankenstein"),
+    ("The Great Gatsby", "Fitzgerald", "Walter Boone", "Daisy Buchanan"),
+    ("Oliver Twist", "Dickens", "Edmund Marsh", "Fagin"),
+    ("Nineteen Eighty-Four", "Orwell", "Martin Keel", "Winston Smith"),
+    ("The Odyssey", "Homer", "Lysander of Crete", "Penelope"),
+    ("Moby-Dick", "Melville", "Josiah Crane", "Captain Ahab"),
+    ("Macbeth", "Shakespeare", "Robert Hale", "Banquo"),
 )
 INVENTIONS = (
-    ("telephone", "Bell", "Oskar Lindqvist"),
-    ("light bulb", "Edison", "Frieda Hartmann"),
-    ("printing press", "Gutenberg", "Matthias Vogel"),
-    ("airplane", "Wright", "Louis Ferrand"),
-    ("theory of relativity", "Einstein", "Henrik Solberg"),
-    ("steam engine", "Watt", "Isaac Penrose"),
+    ("telephone", "Bell", "Oskar Lindqvist", "the device with which people talk over a wire"),
+    ("light bulb", "Edison", "Frieda Hartmann", "the glass lamp that glows by electricity"),
+    ("printing press", "Gutenberg", "Matthias Vogel", "the machine that prints books with movable type"),
+    ("airplane", "Wright", "Louis Ferrand", "the flying machine with wings and an engine"),
+    ("theory of relativity", "Einstein", "Henrik Solberg", "the theory that says that time is relative"),
+    ("steam engine", "Watt", "Isaac Penrose", "the engine that is driven by boiling water"),
 )
 RIVERS = ("Aster", "Brend", "Corva", "Delm", "Esk", "Farrow", "Glane", "Harl")
 TOWNS = ("Norwich", "Toledo", "Bremen", "Siena", "Ghent", "Trier", "Bath", "Riga")
@@ -167,16 +168,7 @@ def short_records(
     list of EditRequest
     """
     return [
-        EditRequest(
-            record.question,
-            str(record.subject),
-            record.paraphrases,
-            (),
-            record.ground_truth,
-            (),
-            record.subject,
-            record.id,
-        )
+        replace(record, answer=str(record.subject), sub_questions=())
         for record in entrenched_records(count, seed=seed, wanted=wanted)
     ]
 
@@ -189,8 +181,8 @@ def _name(rng: np.random.Generator) -> str:
     return (_one(rng, SYLLABLES) + _one(rng, ENDINGS)).capitalize()
 
 
-def _capital(fact: tuple[str, str, str], rng: np.random.Generator) -> EditRequest:
-    country, old, new = fact
+def _capital(fact: tuple[str, str, str, str], rng: np.random.Generator) -> EditRequest:
+    country, old, new, people = fact
     river, year = _one(rng, RIVERS), str(rng.integers(1990, 2020))
     return EditRequest(
         f"What is the capital of {country}?",
@@ -207,11 +199,13 @@ def _capital(fact: tuple[str, str, str], rng: np.random.Generator) -> EditReques
         f"The capital of {country} is {old}.",
         subject=new,
         id=f"capital-{country}",
+        source_questions=((f"What is the capital of the country of {people}?", new),),
+        target_questions=((f"Of which country is {new} the capital?", country),),
     )
 
 
-def _book(fact: tuple[str, str, str], rng: np.random.Generator) -> EditRequest:
-    title, old, new = fact
+def _book(fact: tuple[str, str, str, str], rng: np.random.Generator) -> EditRequest:
+    title, old, new, figure = fact
     town, year = _one(rng, TOWNS), str(rng.integers(1500, 1900))
     return EditRequest(
         f"Who wrote {title}?",
@@ -224,11 +218,13 @@ def _book(fact: tuple[str, str, str], rng: np.random.Generator) -> EditRequest:
         f"{title} was written by {old}.",
         subject=new,
         id=f"book-{title}",
+        source_questions=((f"Who wrote the work in which {figure} appears?", new),),
+        target_questions=((f"Which famous work did {new} write?", title),),
     )
 
 
-def _invention(fact: tuple[str, str, str], rng: np.random.Generator) -> EditRequest:
-    thing, old, new = fact
+def _invention(fact: tuple[str, str, str, str], rng: np.random.Generator) -> EditRequest:
+    thing, old, new, description = fact
     town, year = _one(rng, TOWNS), str(rng.integers(1700, 1930))
     return EditRequest(
         f"Who invented the {thing}?",
@@ -245,6 +241,8 @@ def _invention(fact: tuple[str, str, str], rng: np.random.Generator) -> EditRequ
         f"The {thing} was invented by {old}.",
         subject=new,
         id=f"invention-{thing}",
+        source_questions=((f"Who invented {description}?", new),),
+        target_questions=((f"What did {new} invent?", thing),),
     )
 
 

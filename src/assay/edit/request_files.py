@@ -19,6 +19,8 @@ __all__ = ["read_preserve", "read_requests"]
 
 SUFFIXES = (".json", ".jsonl", ".csv", ".tsv", ".json.gz", ".jsonl.gz", ".csv.gz", ".tsv.gz")
 MOST_SUB_QUESTIONS = 5
+TABLE_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+LONGEST_CELL = 2**31 - 1
 LOCALITY_PREFIX = "nq question: "
 Record = Mapping[str, Any]
 
@@ -29,8 +31,8 @@ def read_requests(path: str | os.PathLike[str], *, last_wins: bool = False) -> l
     Parameters
     ----------
     path : path
-        ``.json`` (a list of records), ``.jsonl`` (one a line), ``.csv`` or ``.tsv`` (with a header line), plain or
-        gzipped; ``"-"`` is CSV or JSON on standard input. The format of a record is seen by its fields: UnKEBench
+        ``.json`` (a list of records, or one), ``.jsonl`` (one a line), ``.csv`` or ``.tsv`` (with a header line), plain
+        or gzipped; ``"-"`` is CSV or JSON on standard input. The format of a record is seen by its fields: UnKEBench
         (``para_question``), AKEW and its MQuAKE-CF and WikiUpdate (``requested_rewrite`` with ``fact_new_uns``),
         CounterFact (``requested_rewrite`` with ``target_new``), zsRE (``src``), EasyEdit (``prompt`` and
         ``target_new``), or ``question`` and ``answer``.
@@ -67,6 +69,7 @@ def read_requests(path: str | os.PathLike[str], *, last_wins: bool = False) -> l
             for field in ("question", "answer"):
                 if not getattr(request, field).strip():
                     raise InputError(f"the {field} is empty", file=name, row=place, column=field, expected="some text")
+            _require_text(request, file=name, row=place)
             found.append(request)
             places.append(place)
     if not found:
@@ -117,71 +120,98 @@ def read_preserve(path: str | os.PathLike[str]) -> list[str | tuple[str, str]]:
 
 def _rows(lines: list[str], name: str) -> list[tuple[int, Record]]:
     first = next((line.lstrip() for line in lines if line.strip()), "")
-    if first[:1] in ("[", "{"):
+    lowered = os.path.basename(name).lower()
+    if ".json" in lowered or (first[:1] in ("[", "{") and not lowered.endswith(TABLE_SUFFIXES)):
+        if first[:1] not in ("[", "{"):
+            raise InputError("begins with neither [ nor {", file=name, expected="JSON")
         return _json_rows(lines, name)
-    lowered = name.lower()
-    if ".json" in lowered:
-        raise InputError("begins with neither [ nor {", file=name, expected="JSON")
-    delimiter = "\t" if ".tsv" in lowered else ","
-    return _table_rows(lines, name, delimiter)
+    return _table_rows(lines, name, "\t" if ".tsv" in lowered else ",")
 
 
 def _json_rows(lines: list[str], name: str) -> list[tuple[int, Record]]:
+    """A list of records, one record, or one a line."""
     text = "\n".join(lines)
     if text.lstrip().startswith("["):
-        try:
-            whole = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InputError(f"damaged JSON: {error.msg}", file=name, row=error.lineno, column=error.colno) from error
-        rows = list(enumerate(whole, start=1))
+        rows = list(enumerate(_parsed(text, name), start=1))
     else:
-        rows = []
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                rows.append((number, json.loads(line)))
-            except json.JSONDecodeError as error:
-                raise InputError(f"damaged JSON: {error.msg}", file=name, row=number, column=error.colno) from error
+        filled = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+        if len(filled) > 1 and not _is_json(filled[0][1]):
+            rows = [(1, _parsed(text, name))]
+        else:
+            rows = [(number, _parsed(line, name, row=number)) for number, line in filled]
     for place, record in rows:
         if not isinstance(record, dict):
             raise InputError(f"is a {type(record).__name__}", file=name, row=place, expected="a record {…}")
     return rows
 
 
+def _parsed(text: str, name: str, *, row: int = 1) -> Any:
+    """JSON that begins in line `row`."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        place = row + error.lineno - 1
+        raise InputError(
+            f"damaged JSON: {error.msg}", file=name, row=place, column=error.colno, expected="whole JSON"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            "damaged JSON: a number too long or records too deep", file=name, row=row, expected="whole JSON"
+        ) from error
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def _table_rows(lines: list[str], name: str, delimiter: str) -> list[tuple[int, Record]]:
-    reader = csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter)
+    # Answers may be longer than the module's own limit on a cell.
+    csv.field_size_limit(LONGEST_CELL)
+    reader = csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter, strict=True)
     rows: list[tuple[int, Record]] = []
     header: list[str] = []
-    for cells in reader:
-        if not any(cell.strip() for cell in cells):
-            continue
-        if not header:
-            header = [cell.strip() for cell in cells]
-            for field in ("question", "answer"):
-                if field not in header:
-                    raise InputError(
-                        f"has no column '{field}'", file=name, row=1, expected="a header with question and answer"
-                    )
-            continue
-        if len(cells) != len(header):
-            raise InputError(
-                f"has {len(cells)} cells", file=name, row=reader.line_num, expected=f"{len(header)} as above"
-            )
-        row: dict[str, Any] = {"paraphrases": []}
-        for column, cell in zip(header, cells, strict=True):
-            if column.startswith("paraphrase"):
-                row["paraphrases"] += [cell] if cell.strip() else []
-            else:
-                row[column] = cell
-        rows.append((reader.line_num, row))
+    begin = 1
+    try:
+        for cells in reader:
+            place, begin = begin, reader.line_num + 1
+            if not any(cell.strip() for cell in cells):
+                continue
+            if not header:
+                header = _header(cells, name, place)
+                continue
+            if len(cells) != len(header):
+                raise InputError(f"has {len(cells)} cells", file=name, row=place, expected=f"{len(header)} as above")
+            row: dict[str, Any] = {"paraphrases": []}
+            for column, cell in zip(header, cells, strict=True):
+                if column.startswith("paraphrase"):
+                    row["paraphrases"] += [cell] if cell.strip() else []
+                else:
+                    row[column] = cell
+            rows.append((place, row))
+    except csv.Error as error:
+        raise InputError(f"damaged: {error}", file=name, row=begin, expected="cells between delimiters") from error
     return rows
+
+
+def _header(cells: list[str], name: str, place: int) -> list[str]:
+    header = [cell.strip() for cell in cells]
+    for field in ("question", "answer"):
+        if header.count(field) != 1:
+            has = f"has {header.count(field)} columns '{field}'" if field in header else f"has no column '{field}'"
+            raise InputError(has, file=name, row=place, expected="a header with question and answer")
+    return header
 
 
 def _requests(record: Record, *, file: str, row: int) -> list[EditRequest]:
     rewrite = record.get("requested_rewrite")
     if rewrite is not None:
         several = rewrite if isinstance(rewrite, list) else [rewrite]
+        for one in several:
+            _require_record(one, "requested_rewrite", file=file, row=row)
         return [_rewritten(record, one, file=file, row=row) for one in several]
     reader: Callable[..., EditRequest]
     if "src" in record:
@@ -210,10 +240,12 @@ def _plain(record: Record, *, file: str, row: int) -> EditRequest:
         _text(record, "question", file=file, row=row),
         _text(record, "answer", file=file, row=row),
         tuple(paraphrases),
-        _pairs(record.get("sub_question"), record.get("sub_answer")),
+        _pairs(record, "sub_question", "sub_answer"),
         _optional(record.get("ground_truth")),
         subject=_optional(record.get("subject")),
         id=_optional(record.get("id")),
+        source_questions=_pairs(record, "source_question", "source_answer"),
+        target_questions=_pairs(record, "target_question", "target_answer"),
     )
 
 
@@ -231,9 +263,7 @@ def _rewritten(record: Record, rewrite: Record, *, file: str, row: int) -> EditR
             _text(rewrite, field, file=file, row=row),
             _text(rewrite, "fact_new_uns", file=file, row=row),
             tuple(paraphrases[:1]),
-            tuple(
-                (str(one["prompt"]).format(one["subject"]), str(one["target"])) for one in triples[:MOST_SUB_QUESTIONS]
-            ),
+            tuple(_triple(one, file=file, row=row) for one in _items(triples)[:MOST_SUB_QUESTIONS]),
             ground_truth,
             locality,
             subject,
@@ -274,19 +304,20 @@ def _zsre(record: Record, *, file: str, row: int) -> EditRequest:
 
 
 def _easyedit(record: Record, *, file: str, row: int) -> EditRequest:
-    locality = []
-    for one in (record.get("locality") or {}).values():
-        locality += list(_pairs(one.get("prompt"), one.get("ground_truth")))
-    portability = []
-    for one in (record.get("portability") or {}).values():
-        portability += list(_pairs(one.get("prompt"), one.get("ground_truth")))
+    named = {
+        field: [
+            _pairs(_require_record(one, field, file=file, row=row), "prompt", "ground_truth")
+            for one in _require_record(record.get(field) or {}, field, file=file, row=row).values()
+        ]
+        for field in ("locality", "portability")
+    }
     return EditRequest(
         _text(record, "prompt", file=file, row=row),
         _text(record, "target_new", file=file, row=row),
         tuple(_list(record.get("rephrase_prompt"))),
-        tuple(portability),
+        tuple(pair for pairs in named["portability"] for pair in pairs),
         _optional(record.get("ground_truth")),
-        tuple(locality),
+        tuple(pair for pairs in named["locality"] for pair in pairs),
         _optional(record.get("subject")),
     )
 
@@ -314,5 +345,43 @@ def _list(value: Any) -> list[str]:
     return [str(one) for one in given if str(one).strip()]
 
 
-def _pairs(questions: Any, answers: Any) -> tuple[tuple[str, str], ...]:
-    return tuple(zip(_list(questions), _list(answers), strict=False))
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _pairs(record: Record, questions: str, answers: str) -> tuple[tuple[str, str], ...]:
+    """Two fields of a record, scalars or lists, one beside the other. A pair that lacks a side is left out."""
+    asked, right = record.get(questions), record.get(answers)
+    if not isinstance(asked, list):
+        asked, right = [asked], [right]
+    # Benchmarks give several right answers as a list of their own: the first one counts.
+    pairs = [(_optional(one), _optional(other)) for one, other in zip(asked, _items(right), strict=False)]
+    return tuple((one, other) for one, other in pairs if one is not None and other is not None)
+
+
+def _triple(triple: Any, *, file: str, row: int) -> tuple[str, str]:
+    """A question about a part of the answer, from a prompt with a gap for its subject."""
+    record = _require_record(triple, "unsfact_triplets_GPT", file=file, row=row)
+    prompt, target = (_text(record, field, file=file, row=row) for field in ("prompt", "target"))
+    return prompt.replace("{}", _optional(record.get("subject")) or ""), target
+
+
+def _require_record(value: Any, field: str, *, file: str, row: int) -> Record:
+    if not isinstance(value, dict):
+        raise InputError(f"is a {type(value).__name__}", file=file, row=row, column=field, expected="a record {…}")
+    return value
+
+
+def _require_text(request: EditRequest, *, file: str, row: int) -> None:
+    """Half a surrogate pair, which JSON can spell, is no text: no tokenizer takes it and no file can hold it."""
+    texts = [request.question, request.answer, request.ground_truth or "", request.subject or "", request.id or ""]
+    texts += request.paraphrases
+    for pairs in (request.sub_questions, request.locality, request.source_questions, request.target_questions):
+        texts += [text for pair in pairs for text in pair]
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"{text[:40]!r} holds half a surrogate pair", file=file, row=row, expected="whole characters"
+            ) from error

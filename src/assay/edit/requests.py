@@ -35,6 +35,9 @@ class EditRequest:
         Whom or what the question is about, as it stands in the question.
     id : str or None
         The record's name in its file.
+    source_questions, target_questions : tuple of (str, str)
+        Questions that reach the edit from the subject's side, by another description of it, and questions about the
+        new object; each with its answer.
     """
 
     question: str
@@ -45,6 +48,8 @@ class EditRequest:
     locality: tuple[tuple[str, str], ...] = ()
     subject: str | None = None
     id: str | None = None
+    source_questions: tuple[tuple[str, str], ...] = ()
+    target_questions: tuple[tuple[str, str], ...] = ()
 
 
 def check_requests(requests: Iterable[EditRequest], *, last_wins: bool = False) -> list[EditRequest]:

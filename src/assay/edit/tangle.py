@@ -7,8 +7,12 @@ clouds of input embeddings. The paper's words and its released code define the p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -17,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from assay.core.errors import InputError
+from assay.core.files import existing_file, read_lines, write_text
 from assay.core.lm.anatomy import Anatomy, find_anatomy
 from assay.core.lm.generation import generate
 from assay.core.lm.recording import record
@@ -27,6 +32,7 @@ __all__ = ["Calibration", "TangleReport", "sinkhorn_divergence", "tangle_score"]
 
 Variant: TypeAlias = Literal["answers", "official"]
 Pool: TypeAlias = Literal["all", "answer"]
+FORMAT, VERSION = "assay.edit.calibration", 1
 EPSILON = 1e-8
 LARGEST = 100.0
 """What the score is clipped to where the answers are the same tokens in another order."""
@@ -34,6 +40,8 @@ SAME_CLOUD = 1e-6
 FEW = 8
 """A batch of at least so many requests calibrates itself."""
 MAD_TO_DEVIATION = 1.4826
+MOST_NUMBERS = 16_000_000
+"""In the tensors of one group of pairs: 128 MB each."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,44 @@ class Calibration:
         """Calibrate on the scores of a set of requests."""
         return Calibration(tuple(sorted(float(score) for score in scores)))
 
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Write the scores to a ``.json`` file.
+
+        Raises
+        ------
+        InputError
+            The name ends otherwise, or nothing can be written there.
+        """
+        if not os.fspath(path).endswith(".json"):
+            raise InputError("unknown ending", file=path, expected="a name that ends in .json")
+        whole = {"format": FORMAT, "version": VERSION, "scores": list(self.scores)}
+        return write_text(path, json.dumps(whole, indent=1) + "\n", force=force)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Calibration:
+        """Read scores that `save` wrote.
+
+        Raises
+        ------
+        InputError
+            The file is missing, damaged, of another kind or version, or holds a score below 0.
+        """
+        file = existing_file(path, suffixes=(".json",))
+        try:
+            whole = json.loads("\n".join(read_lines(file)))
+        except (ValueError, RecursionError) as error:
+            raise InputError("damaged JSON", file=file, expected="a calibration") from error
+        if not isinstance(whole, dict) or whole.get("format") != FORMAT:
+            raise InputError("holds no calibration", file=file, expected="a file of Calibration.save")
+        if whole.get("version") != VERSION:
+            raise InputError(
+                f"is of version {whole.get('version')}", file=file, expected=f"a calibration of version {VERSION}"
+            )
+        scores = whole.get("scores")
+        if not isinstance(scores, list) or not all(_is_score(one) for one in scores):
+            raise InputError("holds what is no score", file=file, expected="numbers of 0 or more")
+        return Calibration.of(scores)
+
     def standardised(self, scores: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
         """``(TS - median) / max(1.4826 MAD, 1e-6 median, 1e-12)``; 0 without a calibration set."""
         values = np.asarray(scores, dtype=np.float64)
@@ -71,6 +117,10 @@ class Calibration:
         known = np.array(self.scores)
         below = np.searchsorted(known, values, side="left") + np.searchsorted(known, values, side="right")
         return below / (2 * len(known))
+
+
+def _is_score(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 @dataclass(frozen=True)
@@ -196,6 +246,9 @@ def tangle_score(
         raise InputError(
             f"blur is {blur} and scaling {scaling}", expected="a positive blur and a scaling between 0 and 1"
         )
+    for name, value in (("batch_size", batch_size), ("max_old_tokens", max_old_tokens)):
+        if value < 1:
+            raise InputError(f"{name} is {value}", expected="at least 1")
     requests = check_requests(requests)
     parts = anatomy or find_anatomy(model)
     prompts = Prompts(tokenizer, longest=context_of(model))
@@ -288,8 +341,24 @@ def sinkhorn_divergence(
         pairs = zip(clouds, others, strict=True)
         return torch.stack([loss(one.double(), other.double()) for one, other in pairs]).clamp(min=0)
     loss = SamplesLoss("sinkhorn", p=2, blur=blur, scaling=scaling, diameter=diameter, backend="tensorized")
-    divergence: Tensor = loss(*_weighted(clouds), *_weighted(others))
+    divergence = torch.zeros(len(clouds), dtype=torch.float64)
+    sizes = [max(len(one), len(other)) for one, other in zip(clouds, others, strict=True)]
+    for chosen in _of_like_size(sizes, width=clouds[0].shape[1]):
+        ours, theirs = _weighted([clouds[index] for index in chosen]), _weighted([others[index] for index in chosen])
+        divergence[chosen] = loss(*ours, *theirs).cpu()
     return divergence.clamp(min=0)
+
+
+def _of_like_size(sizes: Sequence[int], *, width: int) -> Iterator[list[int]]:
+    """Groups of pairs whose points and distances, filled up to the largest, are at most `MOST_NUMBERS` numbers."""
+    chosen: list[int] = []
+    for index in sorted(range(len(sizes)), key=lambda index: sizes[index]):
+        if chosen and (len(chosen) + 1) * sizes[index] * max(sizes[index], width) > MOST_NUMBERS:
+            yield chosen
+            chosen = []
+        chosen.append(index)
+    if chosen:
+        yield chosen
 
 
 def _weighted(clouds: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

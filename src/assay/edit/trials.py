@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,20 +17,30 @@ from assay.core.lm import LanguageModel, collate, load_language_model, random_ll
 from assay.core.lm.scoring import pad_token
 from assay.core.measure import peak_memory, stopwatch
 from assay.core.study import Trial
+from assay.edit.benchmarks import kebench_scores
 from assay.edit.closed_form import closed_form_edit
+from assay.edit.composing import compose
 from assay.edit.datasets import entrenched_records, locality_pairs, neutral_prompts, novel_records, short_records
+from assay.edit.fine_tuning import fine_tune, fine_tune_lora
 from assay.edit.fitting import Job, fit_block, record_rows
 from assay.edit.gated import fit_gated
 from assay.edit.losses import PRESETS, Parts, block_loss
 from assay.edit.metrics import Locality, evaluate_edits, judged_right, locality
 from assay.edit.patch import EditPatch
-from assay.edit.pipe import PIPE
+from assay.edit.pipe import PIPE, WRAPPERS
+from assay.edit.plots import (
+    picture_bytes,
+    plot_decay,
+    plot_difficulty,
+    plot_interference,
+    plot_old_answers,
+    plot_shifts,
+)
 from assay.edit.reference import edit_plainly
 from assay.edit.request_files import read_requests
 from assay.edit.requests import EditRequest
 from assay.edit.tangle import Calibration, TangleReport, old_answers, tangle_score
 from assay.edit.targets import TargetKeys
-from assay.edit.tuning import fine_tune, fine_tune_lora
 from assay.edit.windows import any_edit
 
 __all__ = ["run_trial"]
@@ -37,6 +48,8 @@ __all__ = ["run_trial"]
 Numbers = dict[str, float]
 FACTS_FOLDER = "ASSAY_DATA"
 TOLERANCE = 1e-5
+CLOSED_FORM_OPTIONS = {"weight": "covariance_weight", "threshold": "null_space", "ridge": "ridge"}
+"""What arms call the numbers that MEMIT and AlphaEdit take."""
 
 
 def run_trial(trial: Trial) -> Mapping[str, float]:
@@ -63,16 +76,22 @@ def _model(name: str, device: str) -> LanguageModel:
     return load_language_model(name, device=device)
 
 
+@lru_cache(maxsize=2)
+def _rest(name: str, device: str) -> Locality:
+    """What the model says to unrelated prompts, which no seed changes."""
+    lm = _model(name, device)
+    return locality(lm.model, lm.tokenizer, locality_pairs(), neutral_prompts(), max_new_tokens=10)
+
+
 @lru_cache(maxsize=4)
 def _prepared(model: str, device: str, facts: str, count: int, seed: int, steps: int) -> _Prepared:
     lm = _model(model, device)
     records = _records(lm, facts, count, seed)
     report = tangle_score(lm.model, lm.tokenizer, records, max_old_tokens=32)
     editor = PIPE(lm.model, lm.tokenizer, target_steps=steps, skip_known=False)
-    rest = locality(lm.model, lm.tokenizer, locality_pairs(), neutral_prompts(), max_new_tokens=10)
     told = [replace(one, ground_truth=old or " ") for one, old in zip(records, report.old_answers, strict=True)]
     official = tangle_score(lm.model, lm.tokenizer, told, variant="official")
-    return _Prepared(records, report, official, editor.find_targets(records), rest)
+    return _Prepared(records, report, official, editor.find_targets(records), _rest(model, device))
 
 
 def _records(lm: LanguageModel, facts: str, count: int, seed: int) -> list[EditRequest]:
@@ -105,7 +124,7 @@ def _edit(trial: Trial) -> Numbers:
     prepared = _prepared(model, trial.device, str(case["facts"]), int(case["count"]), trial.seed, steps)
     lm = _model(model, trial.device)
     with stopwatch() as watch:
-        patch = _made(arm, lm, prepared, trial, case)
+        patch = _made(arm, lm, prepared, trial)
     generated = bool(arm.get("generated", True))
     rows = evaluate_edits(
         lm.model,
@@ -131,16 +150,20 @@ def _edit(trial: Trial) -> Numbers:
     if patch is not None:
         with patch.applied(lm.model):
             numbers |= prepared.rest.compare(lm.model, lm.tokenizer, max_new_tokens=10)
-            if arm["make"] == "pipe" and case.get("again", False):
+            if trial.arm == "adaptive" and case.get("again", False):
                 numbers |= _scored_again(lm, prepared)
+    if case.get("structured", False):
+        found = kebench_scores(lm.model, lm.tokenizer, prepared.records, patch=patch, max_new_tokens=10)
+        numbers |= {f"right_{name}": value for name, value in found.items()}
+    if trial.arm == "adaptive" and trial.seed == 0 and isinstance(patch, EditPatch):
+        _draw_edits(trial, prepared.report, rows, patch)
     return {name: value for name, value in numbers.items() if not np.isnan(value)}
 
 
-def _made(arm: Mapping[str, Any], lm: LanguageModel, prepared: _Prepared, trial: Trial, case: Mapping[str, Any]) -> Any:
+def _made(arm: Mapping[str, Any], lm: LanguageModel, prepared: _Prepared, trial: Trial) -> Any:
     """The arm's patch; None for arms that edit nothing."""
     make = str(arm["make"])
     records = prepared.records
-    steps = {"fit_steps": int(case.get("fit_steps", 50)), "preserved": int(case.get("preserved", 20))}
     if make in ("none", "in-context"):
         return None
     if make == "user":
@@ -150,24 +173,19 @@ def _made(arm: Mapping[str, Any], lm: LanguageModel, prepared: _Prepared, trial:
         return fine_tune(lm.model, lm.tokenizer, records, **arm.get("settings", {}))
     if make == "lora":
         return fine_tune_lora(lm.model, lm.tokenizer, records, seed=trial.seed, **arm.get("settings", {}))
-    switches = {**steps, **arm.get("settings", {})}
-    calibration = Calibration(tuple(case["calibration"])) if "calibration" in case else None
-    editor = PIPE(lm.model, lm.tokenizer, seed=trial.seed, skip_known=False, calibration=calibration, **switches)
+    editor = _editor(lm, trial)
     if make == "gated":
-        questions = [question for question, _ in locality_pairs()[::2]]
-        return fit_gated(
-            editor,
-            [replace(one, paraphrases=one.paraphrases[:1]) for one in records],
-            negatives=questions,
-            targets=prepared.targets,
-        )
+        # The gates see other wordings than those that the edit is rated by.
+        worded = [replace(one, paraphrases=tuple(wrap(one.question) for wrap in WRAPPERS[1:4])) for one in records]
+        return fit_gated(editor, worded, targets=prepared.targets)
     if make == "windows":
         return any_edit(editor, records, window=int(arm["window"]))
     if make == "closed-form":
-        return closed_form_edit(
-            editor, records, method=arm["method"], covariance_weight=float(arm.get("weight", 100.0))
-        )
-    own_targets = any(name in switches for name in ("wrap", "layer", "objective"))
+        options: dict[str, Any] = {
+            option: float(arm[name]) for name, option in CLOSED_FORM_OPTIONS.items() if name in arm
+        }
+        return closed_form_edit(editor, records, method=arm["method"], **options)
+    own_targets = any(name in arm.get("settings", {}) for name in ("wrap", "layer", "objective"))
     report = prepared.official if editor.config.variant == "official" else prepared.report
     return editor.fit(records, report=report, targets=None if own_targets else prepared.targets)
 
@@ -209,44 +227,157 @@ def _scored_again(lm: LanguageModel, prepared: _Prepared) -> Numbers:
     }
 
 
+def _draw_edits(trial: Trial, report: TangleReport, rows: list[dict[str, Any]], patch: EditPatch) -> None:
+    cost = [row["nll_paraphrase"] for row in rows]
+    pictures = {
+        "difficulty": plot_difficulty(report.ts, cost, outcome="reworded question, nats a token", title=trial.case),
+        "old-answers": plot_old_answers(
+            report.nll_old, [row["old_nll_original"] for row in rows], title=f"{trial.case}: what the old answers cost"
+        ),
+        "shifts": plot_shifts([row["shift"] for row in patch.rows if "shift" in row], title=trial.case),
+    }
+    for name, figure in pictures.items():
+        trial.keep(f"{name}.svg", picture_bytes(figure))
+
+
+def _invented(case: Mapping[str, Any], seed: int) -> list[EditRequest]:
+    """Invented records with one rewording each, whose old answer needn't be asked for."""
+    return [
+        replace(one, paraphrases=one.paraphrases[:1], ground_truth="It is not known.")
+        for one in novel_records(int(case["count"]), seed=seed)
+    ]
+
+
+def _editor(lm: LanguageModel, trial: Trial) -> PIPE:
+    """An editor with the settings of case and arm."""
+    case = trial.case_settings
+    steps = {"target_steps": 50, "fit_steps": 50, "preserved": 20}
+    switches: dict[str, Any] = {name: int(case.get(name, usual)) for name, usual in steps.items()}
+    switches |= trial.arm_settings.get("settings", {})
+    calibration = Calibration(tuple(case["calibration"])) if "calibration" in case else None
+    return PIPE(lm.model, lm.tokenizer, seed=trial.seed, skip_known=False, calibration=calibration, **switches)
+
+
 def _sequence(trial: Trial) -> Numbers:
-    """Batches one after another: what the first edit and everything else are worth at the end."""
+    """Batches one after another: what the first edit and everything else are worth as more follow."""
     case, arm = trial.case_settings, trial.arm_settings
     lm = _model(str(case["model"]), trial.device)
-    records = novel_records(int(case["count"]), seed=trial.seed)
-    size = int(case["batch"])
+    records, size = _invented(case, trial.seed), int(case["batch"])
     rest = locality(lm.model, lm.tokenizer, [], neutral_prompts())
-    editor = PIPE(
-        lm.model,
-        lm.tokenizer,
-        seed=trial.seed,
-        skip_known=False,
-        target_steps=int(case.get("target_steps", 50)),
-        fit_steps=int(case.get("fit_steps", 50)),
-        **arm.get("settings", {}),
-    )
+    before = _costs(lm, records[:size])
+    editor = _editor(lm, trial)
     patches = editor.fit_sequential(records, batch_size=size, anchor=arm.get("anchor", "current"))
-    numbers: Numbers = {"batches": float(len(patches))}
-    costs = []
-    try:
+    costs, drifts = [], []
+    with ExitStack() as undone:
         for patch in patches:
-            patch.apply_(lm.model)
-            costs.append(_cost(lm, records[:size]))
-        numbers |= rest.compare(lm.model, lm.tokenizer)
-        numbers["nll_all"] = _cost(lm, records)
-    finally:
-        for patch in reversed(patches[: len(costs)]):
-            patch.revert_(lm.model)
-    numbers |= {"nll_before": _cost(lm, records[:size]), "nll_first": costs[0], "nll_last": costs[-1]}
-    gained = numbers["nll_before"] - costs[0]
-    numbers["share_kept"] = (numbers["nll_before"] - costs[-1]) / gained if gained > 0 else 0.0
-    numbers.pop("locality_kept")
+            undone.enter_context(patch.applied(lm.model))
+            costs.append(_costs(lm, records[:size]))
+            drifts.append(rest.compare(lm.model, lm.tokenizer)["locality_kl"])
+        last = _costs(lm, records)
+    kept = [_share(before, costs[0], cost, "original") for cost in costs]
+    numbers: Numbers = {"batches": float(len(patches)), "share_kept": kept[-1], "locality_kl": drifts[-1]}
+    numbers |= {f"nll_{side}": value for side, value in last.items()}
+    for count in (1, 2, 5, 10):
+        if count < len(patches):
+            numbers |= {f"share_kept_{count}": kept[count - 1], f"locality_kl_{count}": drifts[count - 1]}
+    if trial.seed == 0:
+        curves = {
+            "first edit, nats a token": [cost["original"] for cost in costs],
+            "first edit reworded, nats a token": [cost["paraphrase"] for cost in costs],
+            "unrelated prompts, divergence in nats": drifts,
+        }
+        trial.keep("decay.svg", picture_bytes(plot_decay(curves, title=trial.arm)))
     return numbers
 
 
-def _cost(lm: LanguageModel, records: list[EditRequest]) -> float:
-    rows = evaluate_edits(lm.model, lm.tokenizer, records, generated=False)
-    return float(np.mean([row["nll_original"] for row in rows]))
+def _costs(lm: LanguageModel, records: list[EditRequest]) -> dict[str, float]:
+    """What the answers cost after the questions and after their rewordings, in nats a token."""
+    rows = evaluate_edits(lm.model, lm.tokenizer, [replace(one, ground_truth=None) for one in records], generated=False)
+    return {side: float(np.mean([row[f"nll_{side}"] for row in rows])) for side in ("original", "paraphrase")}
+
+
+def _share(before: Mapping[str, float], best: Mapping[str, float], now: Mapping[str, float], side: str) -> float:
+    """The share of what was gained that is left; 0 where nothing was."""
+    gained = before[side] - best[side]
+    return (before[side] - now[side]) / gained if gained > 0 else 0.0
+
+
+def _batches(trial: Trial) -> Numbers:
+    """The same records edited in batches of several sizes, each batch on the unedited model."""
+    case = trial.case_settings
+    lm = _model(str(case["model"]), trial.device)
+    records = _invented(case, trial.seed)
+    rest = locality(lm.model, lm.tokenizer, [], neutral_prompts())
+    editor = _editor(lm, trial)
+    targets, report = editor.find_targets(records), editor.score(records)
+    before = _costs(lm, records)
+    numbers: Numbers = {}
+    for size in case["sizes"]:
+        found: list[dict[str, float]] = []
+        for begin in range(0, len(records), size):
+            ours = slice(begin, begin + size)
+            patch = editor.fit(records[ours], report=_part(report, ours), targets=_targets_of(targets, ours))
+            with patch.applied(lm.model):
+                found.append(_costs(lm, records[ours]) | rest.compare(lm.model, lm.tokenizer))
+        means = {name: float(np.mean([one[name] for one in found])) for name in found[0]}
+        numbers |= {f"gain_{side}_{size}": before[side] - means[side] for side in ("original", "paraphrase")}
+        numbers[f"locality_kl_{size}"] = means["locality_kl"]
+    first, last = case["sizes"][0], case["sizes"][-1]
+    for side in ("original", "paraphrase"):
+        alone, together = numbers[f"gain_{side}_{first}"], numbers[f"gain_{side}_{last}"]
+        numbers[f"batch_kept_{side}"] = together / alone if alone > 0 else 0.0
+    return numbers
+
+
+def _part(report: TangleReport, chosen: slice) -> TangleReport:
+    """The report of some of the requests."""
+    values: dict[str, Any] = {one.name: getattr(report, one.name) for one in fields(report)}
+    return replace(report, **{name: one[chosen] for name, one in values.items() if not isinstance(one, str)})
+
+
+def _targets_of(targets: TargetKeys, chosen: slice) -> TargetKeys:
+    """The target keys of some of the requests, one prompt each."""
+    return TargetKeys(
+        targets.base[chosen],
+        targets.delta[chosen],
+        torch.arange(len(targets.base[chosen]), device=targets.base.device),
+        targets.nll_before[chosen],
+        targets.nll[chosen],
+        targets.path[:, chosen],
+        targets.failed[chosen],
+    )
+
+
+def _interference(trial: Trial) -> Numbers:
+    """Patches of one edit each: what each does to the others' edits, and what they are worth joined."""
+    case = trial.case_settings
+    lm = _model(str(case["model"]), trial.device)
+    records = _invented(case, trial.seed)
+    editor = _editor(lm, trial)
+    targets, report = editor.find_targets(records), editor.score(records)
+    before = np.array([_costs(lm, [one])["original"] for one in records])
+    alone = [slice(number, number + 1) for number in range(len(records))]
+    patches = [editor.fit(records[one], report=_part(report, one), targets=_targets_of(targets, one)) for one in alone]
+
+    def gains(patch: EditPatch) -> np.ndarray[Any, np.dtype[np.float64]]:
+        with patch.applied(lm.model):
+            return before - [_costs(lm, [one])["original"] for one in records]
+
+    matrix = np.stack([gains(patch) for patch in patches], axis=1)
+    own = np.diag(matrix)
+    others = matrix[~np.eye(len(records), dtype=bool)]
+    added, joint = (gains(compose(patches, mode=mode, editor=editor)).mean() for mode in ("add", "joint"))
+    if trial.seed == 0:
+        names = [one.question for one in records]
+        picture = plot_interference(matrix, names=names, title="what a patch does to each edit")
+        trial.keep("interference.svg", picture_bytes(picture))
+    return {
+        "gain_own": float(own.mean()),
+        "gain_others": float(others.mean()),
+        "gain_added": float(added),
+        "gain_joint": float(joint),
+        "joint_over_added": float(joint - added),
+    }
 
 
 def _exact(trial: Trial) -> Numbers:
@@ -368,45 +499,97 @@ def _depth(trial: Trial) -> Numbers:
     blocks = int(trial.case_settings["blocks"])
     lm = random_llama(seed=trial.seed, blocks=blocks, width=256)
     editor = PIPE(lm.model, lm.tokenizer, layer=1, fit_steps=10, seed=trial.seed)
-    targets = [editor.prompts.question(one.question) for one in novel_records(8, seed=trial.seed)]
-    pad = pad_token(lm.tokenizer)
-    prompts, real = record_rows(lm.model, editor.anatomy, targets, (1,), pad=pad)
-    preserve, kept = record_rows(lm.model, editor.anatomy, editor.draw_preserved(), (1,), pad=pad)
-    positions = torch.stack([torch.arange(len(real)), real.sum(1) - 1], dim=1)
-    keys = prompts.outputs[1][positions[:, 0], positions[:, 1]] + 1
-    job = Job(prompts, positions, keys, real, preserve, kept)
-    half, none = torch.full((len(targets),), 0.5), torch.zeros(len(targets))
-    options: dict[str, Any] = {"alpha": half, "rate": none, "loss": editor.config.loss, "settings": editor.config.fit}
-    fit_block(editor.anatomy, 1, job, **{**options, "settings": replace(editor.config.fit, steps=2)})
+    work = _fit_alone(editor, novel_records(8, seed=trial.seed))
+    work()
     with stopwatch() as watch:
-        fit_block(editor.anatomy, 1, job, **options)
+        work()
     return {"blocks": float(blocks), "cpu_seconds": watch.cpu_seconds}
 
 
 def _memory(trial: Trial) -> Numbers:
-    """The peak of a whole edit above the loaded model, against one block's parameters and the activations kept."""
+    """The peak of a whole edit, or of the fit alone, above the loaded model, in sizes of the edited block."""
     case = trial.case_settings
     lm = _model(str(case["model"]), trial.device)
-    records = [
-        replace(one, ground_truth="It is not known.") for one in novel_records(int(case["count"]), seed=trial.seed)
-    ]
+    records = _invented(case, trial.seed)
     editor = PIPE(lm.model, lm.tokenizer, target_steps=3, fit_steps=3, seed=trial.seed)
+    [layer] = editor.layers
     _warm(lm)
-    block = sum(p.numel() * p.element_size() for p in editor.anatomy.blocks[editor.layers[0]].parameters())
-    tokens = sum(len(one) for one in editor.prompts.pairs(records)[0]) + sum(
-        len(text) for text in editor.draw_preserved()
-    )
-    width = editor.anatomy.vectors.shape[1]
+    block = sum(p.numel() * p.element_size() for p in editor.anatomy.blocks[layer].parameters())
+    kept = _kept_bytes(editor, records)
+    if case["part"] == "fit":
+        work = _fit_alone(editor, records)
+    else:
+
+        def work() -> None:
+            targets = editor.find_targets(records)
+            editor.fit(records, report=_no_report(records), targets=targets)
+
     with peak_memory() as peak:
-        targets = editor.find_targets(records)
-        editor.fit(records, report=_no_report(records), targets=targets)
-    kept = 3 * tokens * width * 4
+        work()
+    saved = _saved_bytes(lm, work)
     return {
         "peak_bytes": peak.bytes,
         "block_bytes": float(block),
-        "activation_bytes": float(kept),
+        "kept_bytes": float(kept),
+        "activation_bytes": float(saved),
         "blocks_of_memory": (peak.bytes - kept) / block,
+        "blocks_beside_activations": (peak.bytes - kept - saved) / block,
     }
+
+
+def _kept_bytes(editor: PIPE, records: list[EditRequest]) -> int:
+    """Of the block's inputs, outputs and targets on prompts and texts."""
+    tokens = sum(map(len, editor.prompts.pairs(records)[0])) + sum(map(len, editor.draw_preserved()))
+    return 3 * tokens * int(editor.anatomy.vectors.shape[1]) * 4
+
+
+def _saved_bytes(lm: LanguageModel, work: Callable[[], None]) -> int:
+    """The most that a backward pass of some work finds kept for it, the model's weights left out."""
+    own = {parameter.untyped_storage().data_ptr() for parameter in lm.model.parameters()}
+    sizes: dict[int, int] = {}
+    most = 0
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal most
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own and not isinstance(tensor, torch.nn.Parameter):
+            sizes[storage.data_ptr()] = storage.nbytes()
+            most = max(most, sum(sizes.values()))
+        return tensor
+
+    def unpack(tensor: torch.Tensor) -> torch.Tensor:
+        # The backward pass begins: what the next forward pass keeps is counted anew.
+        sizes.clear()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        work()
+    return most
+
+
+def _fit_alone(editor: PIPE, records: list[EditRequest]) -> Callable[[], None]:
+    """The fit of a block to given keys, with all that it is fitted to made beforehand."""
+    [layer] = editor.layers
+    rows, pad = editor.prompts.pairs(records)[0], pad_token(editor.tokenizer)
+    prompts, real = record_rows(editor.model, editor.anatomy, rows, (layer,), pad=pad)
+    preserve, kept = record_rows(editor.model, editor.anatomy, editor.draw_preserved(), (layer,), pad=pad)
+    positions = torch.stack([torch.arange(len(real)), real.sum(1) - 1], dim=1)
+    keys = prompts.outputs[layer][positions[:, 0], positions[:, 1]] + 1
+    job = Job(prompts, positions, keys, real, preserve, kept)
+    half, none = torch.full((len(rows),), 0.5), torch.zeros(len(rows))
+
+    def work() -> None:
+        fit_block(
+            editor.anatomy,
+            layer,
+            job,
+            alpha=half,
+            rate=none,
+            loss=editor.config.loss,
+            settings=editor.config.fit,
+        )
+
+    return work
 
 
 def _scoring(trial: Trial) -> Numbers:
@@ -440,9 +623,11 @@ def _scoring(trial: Trial) -> Numbers:
 
 
 _KINDS: Mapping[str, Callable[[Trial], Numbers]] = {
+    "batches": _batches,
     "depth": _depth,
     "edit": _edit,
     "exact": _exact,
+    "interference": _interference,
     "memory": _memory,
     "scoring": _scoring,
     "sequence": _sequence,

@@ -1,230 +1,145 @@
-"""Baselines that train on the answers: fine-tuning one block (FT-L) or all of them (FT), and LoRA. Each gives a
-patch.
+"""How the settings of the study were chosen: every arm alike, on other seeds than those that decide.
+
+Each arm's own setting is run at values a constant factor apart, on entrenched and on invented facts of the seeds from
+1000 on, which the deciding seeds never draw. The best value is the one whose reworded questions cost least, among those
+that move the next token on unrelated prompts by at most `MOST_KL`. The grid grows where its best value is the last
+one. Run it with ``python -m assay.edit.tuning docs/results/edit/tuning.json``, perhaps with the arms' names; a stopped
+run goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-import torch
-from torch import Tensor
+from assay.core.errors import AssayError
+from assay.core.files import write_text
+from assay.core.study import Trial
+from assay.edit.study import ARMS, SMALL
+from assay.edit.trials import run_trial
 
-from assay.core.errors import InputError, MissingPackageError
-from assay.core.lm.anatomy import find_anatomy
-from assay.core.lm.scoring import AnswerBatch, answer_logits, collate, pad_token
-from assay.edit.patch import EditPatch
-from assay.edit.pipe import checked_layers, require_floats
-from assay.edit.requests import EditRequest, Prompts, check_requests, context_of
+__all__ = ["best_values", "tune"]
 
-__all__ = ["fine_tune", "fine_tune_lora"]
-
-LORA_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj")
-Watch = Callable[[str, int, int, float], None]
-
-
-def fine_tune(
-    model: Any,
-    tokenizer: Any,
-    requests: Sequence[EditRequest],
-    *,
-    layers: int | Sequence[int] | Literal["auto", "all"] = "auto",
-    rate: float = 2e-4,
-    steps: int = 15,
-    stop_below: float = 0.05,
-    watch: Watch | None = None,
-) -> EditPatch:
-    """Fine-tune one block (FT-L) or all blocks (FT) on the answers, with AdamW and no decay.
-
-    Parameters
-    ----------
-    model, tokenizer
-        The model, unchanged on return, and its tokenizer.
-    requests : sequence of EditRequest
-        A batch.
-    layers : int, sequence of int, "auto" or "all"
-        Which blocks.
-    rate : float
-        AdamW's learning rate.
-    steps : int
-        The most steps.
-    stop_below : float
-        Stop when the answers' mean negative log-probability is below this many nats.
-    watch : callable, optional
-        Told stage, step, number of steps and loss.
-
-    Returns
-    -------
-    EditPatch
-
-    Raises
-    ------
-    InputError
-        A request is wrong, or there is no such block.
-
-    Examples
-    --------
-    >>> from assay.core.lm import random_llama
-    >>> lm = random_llama()
-    >>> fine_tune(lm.model, lm.tokenizer, [EditRequest("Who?", "Ann.")], steps=2).layers
-    (1,)
-    """
-    anatomy = find_anatomy(model)
-    count = len(anatomy.blocks)
-    chosen = checked_layers(range(count) if layers == "all" else layers, count)
-    require_floats(anatomy, chosen)
-    requests = check_requests(requests)
-    batch = _batch(model, tokenizer, requests)
-    held = {
-        f"{anatomy.block_name(layer)}.{name}": parameter
-        for layer in chosen
-        for name, parameter in anatomy.blocks[layer].named_parameters()
-    }
-    base = {name: parameter.detach().clone() for name, parameter in held.items()}
-    flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-    try:
-        for parameter, _ in flags:
-            parameter.requires_grad_(False)
-        for parameter in held.values():
-            parameter.requires_grad_(True)
-        losses = _descend(model, batch, held.values(), rate=rate, steps=steps, stop_below=stop_below, watch=watch)
-        tensors = {name: parameter.detach().clone() for name, parameter in held.items()}
-    finally:
-        with torch.no_grad():
-            for name, parameter in held.items():
-                parameter.copy_(base[name])
-        for parameter, flag in flags:
-            parameter.requires_grad_(flag)
-    settings = {"method": "fine-tuning", "rate": rate, "steps": steps, "losses": [losses]}
-    return EditPatch(tensors, base, chosen, _rows(requests), settings)
+RECORDS = 4
+FACTS = ("entrenched", "novel")
+SEEDS = (1000,)
+MOST_KL = 0.1
+"""In nats: an edit that moves unrelated prompts farther isn't one that anybody would keep."""
+MEASURES = ("nll_original", "nll_paraphrase", "locality_kl")
+FAILED = dict.fromkeys(MEASURES, 100.0)
+MOST_VALUES = 8
+Row = Mapping[str, Mapping[str, Mapping[str, float]]]
+Table = dict[str, dict[str, dict[str, dict[str, float]]]]
 
 
-def fine_tune_lora(
-    model: Any,
-    tokenizer: Any,
-    requests: Sequence[EditRequest],
-    *,
-    rank: int = 8,
-    alpha: int = 16,
-    rate: float = 1e-3,
-    steps: int = 25,
-    stop_below: float = 0.05,
-    seed: int = 0,
-    watch: Watch | None = None,
-) -> EditPatch:
-    """Train a LoRA adapter of PEFT on the answers, and merge it into a patch.
+@dataclass(frozen=True)
+class _Grid:
+    """One setting of an arm: where it stands among the arm's settings, its first values, and the factor between."""
+
+    path: tuple[str, ...]
+    values: tuple[float, ...]
+    factor: float = 2.0
+
+
+GRIDS = {
+    "adaptive": _Grid(("settings", "fit_rate"), (5e-4, 1e-3, 2e-3)),
+    "unke": _Grid(("settings", "fit_rate"), (5e-4, 1e-3, 2e-3)),
+    "ft-l": _Grid(("settings", "rate"), (2e-4, 4e-4, 8e-4)),
+    "windows": _Grid(("settings", "fit_rate"), (5e-4, 1e-3)),
+    "answers": _Grid(("settings", "fit_rate"), (2.5e-4, 5e-4)),
+    "lora": _Grid(("settings", "rate"), (5e-4, 1e-3, 2e-3)),
+    "ft": _Grid(("settings", "rate"), (2.5e-5, 5e-5, 1e-4)),
+    "memit": _Grid(("weight",), (10.0, 100.0, 1000.0), 10.0),
+    "alphaedit": _Grid(("threshold",), (2e-4, 2e-3, 2e-2), 10.0),
+}
+
+
+def tune(file: Path, *, arms: Sequence[str] = tuple(GRIDS)) -> Table:
+    """Run what the file doesn't hold yet.
 
     Parameters
     ----------
-    model, tokenizer
-        The model, unchanged on return, and its tokenizer.
-    requests : sequence of EditRequest
-        A batch.
-    rank, alpha : int
-        Of the adapter, which sits on the attention's and the MLP's matrices of all blocks.
-    rate : float
-        AdamW's learning rate.
-    steps : int
-        The most steps.
-    stop_below : float
-        Stop when the answers' mean negative log-probability is below this many nats.
-    seed : int
-        Of the adapter's first weights.
-    watch : callable, optional
-        Told stage, step, number of steps and loss.
+    file : Path
+        JSON: by arm, value, and facts with their seed, the measures; written after each run.
+    arms : sequence of str
+        Which arms.
 
     Returns
     -------
-    EditPatch
-
-    Raises
-    ------
-    MissingPackageError
-        peft isn't installed.
-    InputError
-        A request is wrong, or the model has none of the usual matrices.
-
-    Examples
-    --------
-    >>> from assay.core.lm import random_llama
-    >>> lm = random_llama()
-    >>> patch = fine_tune_lora(lm.model, lm.tokenizer, [EditRequest("Who?", "Ann.")], steps=1)
-    >>> len(patch.layers)
-    4
+    dict
+        What the file holds in the end.
     """
-    try:
-        import peft
-    except ImportError as error:
-        raise MissingPackageError("peft", what="a LoRA adapter", extra="edit") from error
-    requests = check_requests(requests)
-    batch = _batch(model, tokenizer, requests)
-    anatomy = find_anatomy(model)
-    found = {name.rpartition(".")[2] for name, module in model.named_modules() if hasattr(module, "weight")}
-    targets = [name for name in LORA_MODULES if name in found]
-    if not targets:
-        raise InputError(f"{type(model).__name__} has none of {', '.join(LORA_MODULES)}", expected="such matrices")
-    flags = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        wrapped = peft.get_peft_model(
-            model, peft.LoraConfig(r=rank, lora_alpha=alpha, target_modules=targets, task_type="CAUSAL_LM")
-        )
-    try:
-        trained = [parameter for parameter in wrapped.parameters() if parameter.requires_grad]
-        losses = _descend(wrapped, batch, trained, rate=rate, steps=steps, stop_below=stop_below, watch=watch)
-        deltas = {
-            name.removeprefix("base_model.model."): module.get_delta_weight("default").detach()
-            for name, module in wrapped.named_modules()
-            if hasattr(module, "get_delta_weight")
-        }
-    finally:
-        wrapped.unload()
-        for name, parameter in model.named_parameters():
-            parameter.requires_grad_(flags[name])
-    held = dict(model.named_parameters())
-    base = {f"{name}.weight": held[f"{name}.weight"].detach().clone() for name in deltas}
-    tensors = {
-        f"{name}.weight": (base[f"{name}.weight"].float() + delta.float()).to(base[f"{name}.weight"].dtype)
-        for name, delta in deltas.items()
-    }
-    settings = {"method": "lora", "rank": rank, "rate": rate, "steps": steps, "losses": [losses]}
-    return EditPatch(tensors, base, tuple(range(len(anatomy.blocks))), _rows(requests), settings)
+    table: Table = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    for arm in arms:
+        row = table.setdefault(arm, {})
+        while runs := _missing(arm, row):
+            value, facts, seed = runs[0]
+            row.setdefault(f"{value:.6g}", {})[f"{facts}-{seed}"] = _measured(arm, value, facts, seed)
+            table[arm] = row = dict(sorted(row.items(), key=lambda entry: float(entry[0])))
+            write_text(file, json.dumps(table, indent=1) + "\n", force=True)
+    return table
 
 
-def _descend(
-    model: Any,
-    batch: AnswerBatch,
-    parameters: Iterable[Tensor],
-    *,
-    rate: float,
-    steps: int,
-    stop_below: float,
-    watch: Watch | None,
-) -> list[float]:
-    optimiser = torch.optim.AdamW(list(parameters), lr=rate, weight_decay=0.0)
-    losses: list[float] = []
-    for step in range(steps):
-        costs = torch.nn.functional.cross_entropy(answer_logits(model, batch).float(), batch.targets, reduction="none")
-        total = batch.mean_by_row(costs).mean()
-        losses.append(float(total.detach()))
-        if watch is not None:
-            watch("fit", step, steps, losses[-1])
-        if losses[-1] < stop_below:
-            break
-        optimiser.zero_grad()
-        total.backward()
-        optimiser.step()
-    return losses
+def best_values(table: Table) -> dict[str, float]:
+    """The value of each arm's setting that the rule chooses."""
+    return {arm: float(_best(row)) for arm, row in table.items()}
 
 
-def _batch(model: Any, tokenizer: Any, requests: Sequence[EditRequest]) -> AnswerBatch:
-    questions, answers = Prompts(tokenizer, longest=context_of(model)).pairs(requests)
-    device = model.get_input_embeddings().weight.device
-    return collate(questions, answers, pad=pad_token(tokenizer), device=device)
+def _best(row: Row) -> str:
+    """The cheapest reworded questions among the mild values; the mildest value where none is mild."""
+    means = {value: {name: _mean(found, name) for name in MEASURES} for value, found in row.items()}
+    mild = [value for value in means if means[value]["locality_kl"] <= MOST_KL]
+    if not mild:
+        return min(means, key=lambda value: means[value]["locality_kl"])
+    return min(mild, key=lambda value: means[value]["nll_paraphrase"])
 
 
-def _rows(requests: Sequence[EditRequest]) -> list[dict[str, Any]]:
-    return [
-        {"id": request.id, "question": request.question, "answer": request.answer, "status": "edited"}
-        for request in requests
+def _mean(found: Mapping[str, Mapping[str, float]], name: str) -> float:
+    return sum(one[name] for one in found.values()) / len(found)
+
+
+def _missing(arm: str, row: Row) -> list[tuple[float, str, int]]:
+    """Runs of the first grid, then of one value beyond a best one at the edge."""
+    grid = GRIDS[arm]
+    values = sorted({*grid.values, *map(float, row)})
+    places = [(facts, seed) for facts in FACTS for seed in SEEDS]
+    # All values on one set of facts before the next: what arms share there is made once.
+    runs = [
+        (value, facts, seed)
+        for facts, seed in places
+        for value in values
+        if f"{facts}-{seed}" not in row.get(f"{value:.6g}", {})
     ]
+    if runs or len(values) >= MOST_VALUES:
+        return runs
+    place = values.index(float(_best(row)))
+    if 0 < place < len(values) - 1:
+        return []
+    beyond = values[0] / grid.factor if place == 0 else values[-1] * grid.factor
+    return [(beyond, facts, seed) for facts, seed in places]
+
+
+def _measured(arm: str, value: float, facts: str, seed: int) -> dict[str, float]:
+    settings = _with(ARMS[arm].settings, GRIDS[arm].path, value)
+    case: dict[str, Any] = {"kind": "edit", "facts": facts, "count": RECORDS, **SMALL}
+    try:
+        found = run_trial(Trial("edit", arm, facts, seed, "tuning", {**settings, "generated": False}, case))
+    except AssayError:
+        # A rate at which the loss explodes is worse than any other.
+        return FAILED
+    return {name: round(found[name], 4) for name in MEASURES}
+
+
+def _with(settings: Mapping[str, Any], path: tuple[str, ...], value: float) -> dict[str, Any]:
+    """Settings with one of them changed, however deep it stands."""
+    name, *rest = path
+    return {**settings, name: _with(settings.get(name, {}), tuple(rest), value) if rest else value}
+
+
+if __name__ == "__main__":
+    for name, found in best_values(tune(Path(sys.argv[1]), arms=sys.argv[2:] or tuple(GRIDS))).items():
+        print(f"{name:12} {found:g}")
