@@ -21,8 +21,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from assay.cli import run
+from assay.core.texts import read_texts
 from assay.lowrank.models import LlamaSettings, SmallLlama
-from assay.lowrank.texts import Corpus, read_texts
+from assay.lowrank.texts import Corpus
 
 TEXT = "The quick brown fox jumps over the lazy dog, naïvely. " * 60
 SMALL = ("--steps", "4", "--width", "16", "--heads", "2", "--context", "16", "--batch", "2", "--layers", "1")

@@ -12,11 +12,12 @@ import torch
 
 from assay.core.errors import InputError
 from assay.core.study import Trial
+from assay.core.texts import ByteTokens, hub_documents, read_texts
 from assay.lowrank import trials, tuning
 from assay.lowrank.published import PublishedQuantiserAdamW, published_round_trip
 from assay.lowrank.quantisation import dequantise, quantise
 from assay.lowrank.study import ARMS, BASES, SMOKE, STUDY, TRAINED, TUNED
-from assay.lowrank.texts import ByteTokens, StreamCorpus, hub_documents, read_texts
+from assay.lowrank.texts import StreamCorpus
 from assay.lowrank.trials import run_trial
 from assay.lowrank.tuning import best_rates
 

@@ -360,9 +360,10 @@ def probe(
         auto, cpu, cuda or cuda:N.
     """
     from assay.core.device import resolve_device
+    from assay.core.texts import name_of, read_texts
     from assay.lowrank.models import load_language, new_language
     from assay.lowrank.probe import probe_projection
-    from assay.lowrank.texts import Corpus, name_of, read_texts
+    from assay.lowrank.texts import Corpus
 
     require_streams(out, reporting)
     if out is not None:
@@ -518,9 +519,10 @@ def _run(
 ) -> None:
     """Read, train, write: what `train` and `finetune` share."""
     from assay.core.device import resolve_device
+    from assay.core.texts import name_of, read_texts
     from assay.lowrank.models import save_language
     from assay.lowrank.optimizer import LowRankOptimizer
-    from assay.lowrank.texts import Corpus, name_of, read_texts
+    from assay.lowrank.texts import Corpus
     from assay.lowrank.training import live_bytes, make_optimizer, train
 
     _require_plan(plan)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from assay.core.errors import InputError, MissingPackageError
 from assay.core.files import existing_file
-from assay.lowrank.texts import ByteTokens, Tokens
+from assay.core.texts import ByteTokens, Tokens
 
 __all__ = [
     "Language",

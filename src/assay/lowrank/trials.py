@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from assay.core.device import resolve_device
 from assay.core.errors import InputError
 from assay.core.study import Trial
+from assay.core.texts import ByteTokens, hub_documents, standard_library
 from assay.lowrank.allocation import LiveBytes
 from assay.lowrank.basis import Basis, Transform, make_basis
 from assay.lowrank.groups import EXCLUDE, low_rank_param_groups
@@ -31,7 +32,7 @@ from assay.lowrank.optimizer import LowRankOptimizer
 from assay.lowrank.probe import energy_kept, svd_energy_kept
 from assay.lowrank.published import PublishedQuantiserAdamW
 from assay.lowrank.selection import projects_right, resolve_rank, select_columns
-from assay.lowrank.texts import ByteTokens, Corpus, StreamCorpus, hub_documents, standard_library
+from assay.lowrank.texts import Corpus, StreamCorpus
 from assay.lowrank.training import Plan, live_bytes, make_optimizer, train
 
 __all__ = ["run_trial"]
