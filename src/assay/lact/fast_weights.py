@@ -86,7 +86,7 @@ class FastState(NamedTuple):
         The gradients of the open chunk, summed.
     beta_sum : Tensor, shape (B,)
         The momentum's rates of the open chunk, summed.
-    count : Tensor of int64 on the CPU, shape (B,)
+    filled : Tensor of int64 on the CPU, shape (B,)
         Tokens in the open chunk.
     """
 
@@ -96,7 +96,7 @@ class FastState(NamedTuple):
     momentum: FastWeights | None
     pending: FastWeights
     beta_sum: Tensor
-    count: Tensor
+    filled: Tensor
 
     def map(self, change: Callable[[Tensor], Tensor]) -> FastState:
         """`change` of every tensor."""
@@ -159,7 +159,7 @@ def start(w_init: FastWeights, *, rule: Rule = "muon", prenorm: bool = False, de
         momentum=zeros if has_momentum(rule) else None,
         pending=zeros,
         beta_sum=torch.zeros(rows, dtype=w_init.w1.dtype, device=w_init.w1.device),
-        count=torch.zeros(rows, dtype=torch.int64),
+        filled=torch.zeros(rows, dtype=torch.int64),
     )
 
 
@@ -305,13 +305,13 @@ def accumulate(
         How many of the tokens count in each row; all when left out.
     """
     grads = fast_weight_grads(state.weights, k, v, lr)
-    nothing_open = not bool(state.count.any())
+    nothing_open = not bool(state.filled.any())
     pending = grads if nothing_open else state.pending.map(torch.add, grads)
     beta_sum = state.beta_sum
     if momentum is not None:
         beta_sum = beta_sum + momentum.sum(-1).to(beta_sum.dtype)
-    count = state.count + (k.shape[1] if counts is None else counts)
-    return state._replace(pending=pending, beta_sum=beta_sum, count=count)
+    filled = state.filled + (k.shape[1] if counts is None else counts)
+    return state._replace(pending=pending, beta_sum=beta_sum, filled=filled)
 
 
 def close(
@@ -333,19 +333,19 @@ def close(
     rows : Tensor of bool on the CPU, shape (B,), optional
         The rows that are closed; all when left out.
     reduce : callable, optional
-        Brings together `pending`, `beta_sum` and `count` of processes that each read a part of the chunk.
+        Brings together `pending`, `beta_sum` and `filled` of processes that each read a part of the chunk.
     """
     check_rule(rule)
     if rule.startswith("muon"):
         check_coefficients(ns)
-    if rows is None and bool((state.count == 0).any()):
-        rows = state.count > 0
+    if rows is None and bool((state.filled == 0).any()):
+        rows = state.filled > 0
     if rows is not None and not bool(rows.any()):
         return state
     before, state = state, state if reduce is None else reduce(state)
     gathered, momentum = state.pending, None
     if state.momentum is not None:
-        mean = state.beta_sum / state.count.clamp(min=1).to(state.beta_sum)
+        mean = state.beta_sum / state.filled.clamp(min=1).to(state.beta_sum)
         share = mean[:, None, None]
         gathered = momentum = state.momentum.map(lambda M, G: share * M + G, gathered)
     step = gathered.map(lambda G: newton_schulz(G, coefficients=ns)) if rule.startswith("muon") else gathered
@@ -357,7 +357,7 @@ def close(
         momentum=momentum,
         pending=state.pending.map(_zeros),
         beta_sum=torch.zeros_like(state.beta_sum),
-        count=torch.zeros_like(state.count),
+        filled=torch.zeros_like(state.filled),
     )
     if rows is None or bool(rows.all()):
         return after
@@ -422,7 +422,8 @@ def _row_norm(matrix: Tensor) -> Tensor:
         return torch.linalg.vector_norm(matrix, dim=-1, keepdim=True)
     squares = matrix.square().sum(-1, keepdim=True)
     zero = squares == 0
-    return torch.where(zero, 0.0, torch.where(zero, 1.0, squares).sqrt())
+    norm: Tensor = torch.where(zero, 0.0, torch.where(zero, 1.0, squares).sqrt())
+    return norm
 
 
 def _with_row_norm(matrix: Tensor, norm: Tensor) -> Tensor:

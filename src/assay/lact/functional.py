@@ -253,7 +253,7 @@ def _planned(
 ) -> tuple[Tensor, FastState]:
     if plan.length > piece.length:
         raise InputError(f"the plan ends at {plan.length}", expected=f"at most the {piece.length} tokens given")
-    if bool((state.count > 0).any()):
+    if bool((state.filled > 0).any()):
         raise InputError(
             "the state has an open chunk", expected="a closed one (end_of_input), since plans take whole chunks"
         )

@@ -107,9 +107,12 @@ class TokenRates(nn.Module):
         raw = self.projection(x)
         raw = raw.float() if torch.finfo(raw.dtype).bits < 32 else raw
         rates = F.softplus(raw + self.offset)
+        by_head: Tensor
         if self.heads_first:
-            return rates.unflatten(-1, (self.heads, 3)).permute(0, 2, 1, 3).flatten(0, 1)
-        return rates.unflatten(-1, (3, self.heads)).permute(0, 3, 1, 2).flatten(0, 1)
+            by_head = rates.unflatten(-1, (self.heads, 3)).permute(0, 2, 1, 3)
+        else:
+            by_head = rates.unflatten(-1, (3, self.heads)).permute(0, 3, 1, 2)
+        return by_head.flatten(0, 1)
 
 
 class InitialFastWeights(nn.Module):

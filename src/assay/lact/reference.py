@@ -17,7 +17,7 @@ __all__ = ["reference_lact", "reference_newton_schulz"]
 
 def reference_newton_schulz(gradient: Tensor, *, coefficients: Coefficients = "keller") -> Tensor:
     """Newton–Schulz of matrices (B, rows, columns), in the wide orientation."""
-    X = gradient.mT if gradient.shape[1] > gradient.shape[2] else gradient
+    X: Tensor = gradient.mT if gradient.shape[1] > gradient.shape[2] else gradient
     X = X / (torch.linalg.matrix_norm(X, keepdim=True) + 1e-7)
     for a, b, c in COEFFICIENTS[coefficients]:
         A = X @ X.mT

@@ -117,7 +117,7 @@ class LaCTState(Mapping[str, Tensor]):
         def unfold(tensor: Tensor) -> Tensor:
             return tensor.reshape(-1, heads, *tensor.shape[1:])
 
-        tensors = {"count": unfold(state.count), "beta_sum": unfold(state.beta_sum)}
+        tensors = {"filled": unfold(state.filled), "beta_sum": unfold(state.beta_sum)}
         for set_name in SETS:
             matrices: FastWeights | None = getattr(state, set_name)
             for name, matrix in zip(MATRICES, matrices or (), strict=False):
@@ -142,10 +142,10 @@ class LaCTState(Mapping[str, Tensor]):
             return None if found[1] is None else FastWeights(found[0], found[1], found[2])
 
         weights, norms, pending = matrices("weights"), matrices("norms"), matrices("pending")
-        beta_sum, count = fold("beta_sum"), fold("count")
-        if weights is None or norms is None or pending is None or beta_sum is None or count is None:
+        beta_sum, filled = fold("beta_sum"), fold("filled")
+        if weights is None or norms is None or pending is None or beta_sum is None or filled is None:
             raise InputError("the state holds no fast weights", expected="one that this layer returned")
-        return FastState(weights, norms, matrices("main"), matrices("momentum"), pending, beta_sum, count)
+        return FastState(weights, norms, matrices("main"), matrices("momentum"), pending, beta_sum, filled)
 
     def require(self, config: str) -> None:
         """Refuse to serve another configuration.

@@ -105,12 +105,12 @@ def feed(
     length = piece.length
     if length == 0:
         return piece.q.new_empty(piece.q.shape[0], 0, state.weights.w1.shape[1]), state
-    left = torch.full_like(state.count, length) if lengths is None else lengths.clone()
+    left = torch.full_like(state.filled, length) if lengths is None else lengths.clone()
     state = _close_full(state, reading, left)
     answers, begin = [], 0
     while begin < length:
         active = left > 0
-        room = (reading.chunk_size - state.count)[active]
+        room = (reading.chunk_size - state.filled)[active]
         end = min(begin + int(room.min()), length) if bool(active.any()) else length
         part = piece.tokens(begin, end)
         counted = left.clamp(min=0, max=end - begin)
@@ -161,7 +161,7 @@ class Stream:
     def feed(self, piece: Piece) -> Tensor:
         """Answer the queries of a piece, shape (B, l, o), and read it."""
         waiting = sum(one.length for one in self._waiting)
-        full = int(self._state.count.max()) + waiting + piece.length > self._reading.chunk_size
+        full = int(self._state.filled.max()) + waiting + piece.length > self._reading.chunk_size
         if full or piece.length >= self._flush_every:
             self.flush()
             answers, self._state = feed(self._state, piece, self._reading)
@@ -195,7 +195,7 @@ class Stream:
 
 
 def _close_full(state: FastState, reading: Reading, left: Tensor) -> FastState:
-    rows = (state.count >= reading.chunk_size) & (left > 0)
+    rows = (state.filled >= reading.chunk_size) & (left > 0)
     if not bool(rows.any()):
         return state
     return reading.close(state, None if bool(rows.all()) else rows)
