@@ -74,8 +74,8 @@ class Cameras:
         """Some of the views."""
         return replace(self, c2w=self.c2w[..., index, :, :], intrinsics=self.intrinsics[..., index, :])
 
-    def scenes(self, index: Sequence[int] | slice) -> Cameras:
-        """Some of the scenes of a batch."""
+    def scenes(self, index: int | Sequence[int] | slice) -> Cameras:
+        """Some of the scenes of a batch, or one without the batch's axis."""
         return replace(self, c2w=self.c2w[index], intrinsics=self.intrinsics[index])
 
     def to(self, target: torch.device | torch.dtype | str) -> Cameras:
