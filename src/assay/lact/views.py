@@ -16,7 +16,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +32,7 @@ from assay.lact.state import LaCTState, config_hash
 
 __all__ = [
     "LaCTViewSynthesis",
+    "TrainedViews",
     "ViewConfig",
     "ViewSynthesis",
     "load_view_model",
@@ -389,7 +390,27 @@ def make_view_model(config: ViewConfig) -> ViewSynthesis:
     return LaCTViewSynthesis(config) if config.memory == "lact" else ViewSynthesis(config)
 
 
-def save_view_model(model: ViewSynthesis, folder: str | os.PathLike[str], *, size: tuple[int, int]) -> None:
+class TrainedViews(NamedTuple):
+    """A model and how it was trained.
+
+    Attributes
+    ----------
+    model : ViewSynthesis
+        In evaluation mode.
+    size : tuple of int or None
+        Height and width of the images that it was trained on; a published file doesn't say.
+    normalise : bool
+        Whether it was trained on poses in the frame of the mean camera.
+    """
+
+    model: ViewSynthesis
+    size: tuple[int, int] | None
+    normalise: bool
+
+
+def save_view_model(
+    model: ViewSynthesis, folder: str | os.PathLike[str], *, size: tuple[int, int], normalise: bool = False
+) -> None:
     """Write a model's weights and sizes into a folder.
 
     Parameters
@@ -400,6 +421,8 @@ def save_view_model(model: ViewSynthesis, folder: str | os.PathLike[str], *, siz
         Made when it doesn't exist; an earlier model in it is replaced.
     size : tuple of int
         Height and width of the images that it was trained on.
+    normalise : bool
+        Whether it was trained on poses in the frame of the mean camera.
 
     Examples
     --------
@@ -407,7 +430,7 @@ def save_view_model(model: ViewSynthesis, folder: str | os.PathLike[str], *, siz
     >>> model = make_view_model(ViewConfig(dim=16, layers=1, head_dim=16))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save_view_model(model, folder, size=(16, 16))
-    ...     load_view_model(folder)[1]
+    ...     load_view_model(folder).size
     (16, 16)
     """
     from safetensors.torch import save_file
@@ -419,11 +442,11 @@ def save_view_model(model: ViewSynthesis, folder: str | os.PathLike[str], *, siz
     tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     with atomic_path(place / MODEL_FILE, force=True) as temporary:
         save_file(tensors, temporary, metadata={"format": KIND})
-    content = {"kind": KIND, "image_size": list(size), "model": asdict(model.config)}
+    content = {"kind": KIND, "image_size": list(size), "normalise": normalise, "model": asdict(model.config)}
     write_text(place / CONFIG_FILE, json.dumps(content, indent=1) + "\n", force=True)
 
 
-def load_view_model(source: str | os.PathLike[str]) -> tuple[ViewSynthesis, tuple[int, int] | None]:
+def load_view_model(source: str | os.PathLike[str]) -> TrainedViews:
     """A model from a folder that `save_view_model` wrote, or from a published ``.pt`` file.
 
     Parameters
@@ -433,10 +456,7 @@ def load_view_model(source: str | os.PathLike[str]) -> tuple[ViewSynthesis, tupl
 
     Returns
     -------
-    model : ViewSynthesis
-        In evaluation mode.
-    size : tuple of int or None
-        Height and width of the images that it was trained on; a published file doesn't say.
+    TrainedViews
 
     Raises
     ------
@@ -449,20 +469,20 @@ def load_view_model(source: str | os.PathLike[str]) -> tuple[ViewSynthesis, tupl
     >>> model = make_view_model(ViewConfig(dim=16, layers=1, head_dim=16))
     >>> with tempfile.NamedTemporaryFile(suffix=".pt") as file:
     ...     torch.save({"model": model.to_published()}, file.name)
-    ...     same, size = load_view_model(file.name)
+    ...     same = load_view_model(file.name).model
     >>> torch.equal(same.decoder.weight, model.decoder.weight)
     True
     """
     place = Path(source)
     if place.suffix.lower() in (".pt", ".pth"):
-        return _load_published(place), None
+        return TrainedViews(_load_published(place), None, normalise=False)
     if place.exists() and not place.is_dir():
         raise InputError("is a file", file=place, expected="a model's folder, or a published .pt file")
     if not (place / CONFIG_FILE).is_file():
         raise InputError(
             f"holds no {CONFIG_FILE}" if place.exists() else "no such folder", file=place, expected="a model's folder"
         )
-    config, size = _read_config(place / CONFIG_FILE)
+    config, size, normalise = _read_config(place / CONFIG_FILE)
     model = make_view_model(config)
     tensors = _read_tensors(place / MODEL_FILE)
     own = model.state_dict()
@@ -470,7 +490,7 @@ def load_view_model(source: str | os.PathLike[str]) -> tuple[ViewSynthesis, tupl
         if name not in own or name not in tensors or own[name].shape != tensors[name].shape:
             raise InputError(f"doesn't fit {CONFIG_FILE}: {name}", file=place / MODEL_FILE, expected="the same model's")
     model.load_state_dict(tensors)
-    return model.eval(), size
+    return TrainedViews(model.eval(), size, normalise)
 
 
 class _Block(nn.Module):
@@ -687,7 +707,7 @@ def _load_published(file: Path) -> LaCTViewSynthesis:
     return model.eval()
 
 
-def _read_config(file: Path) -> tuple[ViewConfig, tuple[int, int]]:
+def _read_config(file: Path) -> tuple[ViewConfig, tuple[int, int], bool]:
     from assay.core.files import read_lines
 
     try:
@@ -698,11 +718,11 @@ def _read_config(file: Path) -> tuple[ViewConfig, tuple[int, int]]:
         raise InputError("is another kind of model", file=file, expected=f"'{KIND}' as its kind")
     try:
         height, width = content["image_size"]
-        return ViewConfig.from_dict(content["model"]), (int(height), int(width))
+        return ViewConfig.from_dict(content["model"]), (int(height), int(width)), bool(content["normalise"])
     except InputError as error:
         raise InputError(error.message, file=file, expected=error.expected) from error
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError("lacks sizes", file=file, expected="image_size and model") from error
+        raise InputError("lacks sizes", file=file, expected="image_size, normalise and model") from error
 
 
 def _read_tensors(file: Path) -> dict[str, Tensor]:
