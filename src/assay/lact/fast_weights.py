@@ -34,8 +34,9 @@ Rule = Literal["gd", "momentum", "muon", "muon_momentum"]
 
 ROW_NORM_FLOOR = 1e-5
 """Added to the norm of a row before dividing by it."""
-BLOCK = 512
-"""So many tokens are computed at a time where no gradient is needed: what a block makes stays in the cache."""
+BLOCK_NUMBERS, SHORTEST_BLOCK = 2**18, 128
+"""So many activations, of at least so many tokens, are computed at a time where no gradient is needed: what a block
+makes stays in the cache."""
 
 T = TypeVar("T")
 
@@ -196,17 +197,19 @@ def fast_weight_apply(weights: FastWeights, q: Tensor) -> Tensor:
     w0, w1, w2 = _as(weights, q.dtype)
     if w0 is None or w2 is None:
         return q @ w1.mT
-    if _needs_graph(q, w0, w1, w2):
+    if needs_graph(q, w0, w1, w2):
         gate, up = _gate_and_up(w0, w2, q)
         return (F.silu(gate) * up) @ w1.mT
-    joint = torch.cat((w0, w2), 1)
     answers = q.new_empty(*q.shape[:2], w1.shape[1])
-    hidden = w1.shape[2]
-    for block in _blocks(q.shape[1]):
-        both = q[:, block] @ joint.mT
-        gate, up = both[..., :hidden], both[..., hidden:]
-        answers[:, block] = F.silu(gate, inplace=True).mul_(up) @ w1.mT
+    _apply_in_place(torch.cat((w0, w2), 1), w1, q, answers)
     return answers
+
+
+def apply_into(weights: FastWeights, q: Tensor, answers: Tensor) -> None:
+    """`fast_weight_apply` of an SwiGLU memory, written into given memory; no gradient flows."""
+    w0, w1, w2 = _as(weights, q.dtype)
+    assert w0 is not None and w2 is not None
+    _apply_in_place(torch.cat((w0, w2), 1), w1, q, answers)
 
 
 def fast_weight_grads(weights: FastWeights, k: Tensor, v: Tensor, lr: Tensor) -> FastWeights:
@@ -233,7 +236,7 @@ def fast_weight_grads(weights: FastWeights, k: Tensor, v: Tensor, lr: Tensor) ->
     if w0 is None or w2 is None:
         return FastWeights(None, ((v * lr[..., 1:2]).mT @ k).to(kind), None)
     hidden = w1.shape[2]
-    if _needs_graph(k, v, lr, w0, w1, w2):
+    if needs_graph(k, v, lr, w0, w1, w2):
         gate, up = _gate_and_up(w0, w2, k)
         back = v @ w1
         squash = torch.sigmoid(gate)
@@ -375,20 +378,39 @@ def _where(rows: Tensor, new: FastState, old: FastState) -> FastState:
     return FastState(*(choose(ours, theirs) for ours, theirs in zip(new, old, strict=True)))  # type: ignore[arg-type]
 
 
+def _apply_in_place(joint: Tensor, w1: Tensor, q: Tensor, answers: Tensor) -> None:
+    rows, hidden = w1.shape[0], w1.shape[2]
+    size = _block_size(rows, hidden, q.shape[1])
+    activations = q.new_empty(rows, size, 2 * hidden)
+    for begin in range(0, q.shape[1], size):
+        queries = q[:, begin : begin + size]
+        both = activations[:, : queries.shape[1]]
+        torch.bmm(queries, joint.mT, out=both)
+        gate, up = both[..., :hidden], both[..., hidden:]
+        torch.bmm(F.silu(gate, inplace=True).mul_(up), w1.mT, out=answers[:, begin : begin + size])
+
+
 def _grads_in_place(joint: Tensor, w1: Tensor, k: Tensor, v: Tensor, lr: Tensor) -> tuple[Tensor, Tensor]:
     """The gradients of W0 above W2, and of W1, block by block, each block in the memory of its own activations."""
     rows, hidden = w1.shape[0], w1.shape[2]
     g02 = k.new_zeros(rows, 2 * hidden, k.shape[-1])
     g1 = k.new_zeros(rows, w1.shape[1], hidden)
-    for block in _blocks(k.shape[1]):
+    size = _block_size(rows, hidden, k.shape[1])
+    activations = k.new_empty(rows, size, 2 * hidden)
+    backs, silus, products = (k.new_empty(rows, size, hidden) for _ in range(3))
+    weighted = k.new_empty(rows, size, v.shape[2])
+    for begin in range(0, k.shape[1], size):
+        block = slice(begin, begin + size)
         keys, values, rates = k[:, block], v[:, block], lr[:, block]
-        both = keys @ joint.mT
+        count = keys.shape[1]
+        both, back, silu, product, scaled = (one[:, :count] for one in (activations, backs, silus, products, weighted))
         gate, up = both[..., :hidden], both[..., hidden:]
-        back = values @ w1
-        silu = F.silu(gate)
-        g1.baddbmm_((values * rates[..., 1:2]).mT, silu * up)
-        up.mul_(back).mul_(rates[..., 0:1])
-        torch.ops.aten.silu_backward.grad_input(up, gate, grad_input=gate)
+        torch.bmm(keys, joint.mT, out=both)
+        torch.bmm(values, w1, out=back)
+        torch.ops.aten.silu.out(gate, out=silu)
+        torch.mul(values, rates[..., 1:2], out=scaled)
+        g1.baddbmm_(scaled.mT, torch.mul(silu, up, out=product))
+        torch.ops.aten.silu_backward.grad_input(up.mul_(back).mul_(rates[..., 0:1]), gate, grad_input=gate)
         torch.mul(back.mul_(rates[..., 2:3]), silu, out=up)
         g02.baddbmm_(both.mT, keys)
     return g02, g1
@@ -404,12 +426,13 @@ def _gate_and_up(w0: Tensor, w2: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     return gate, up
 
 
-def _blocks(length: int) -> list[slice]:
-    return [slice(begin, min(begin + BLOCK, length)) for begin in range(0, length, BLOCK)]
+def _block_size(rows: int, hidden: int, length: int) -> int:
+    return min(length, max(SHORTEST_BLOCK, BLOCK_NUMBERS // (2 * hidden * rows)))
 
 
-def _needs_graph(*tensors: Tensor) -> bool:
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+def needs_graph(*tensors: Tensor | None) -> bool:
+    """Whether a gradient may be asked of what is computed from these."""
+    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
 
 
 def _as(weights: FastWeights, kind: torch.dtype) -> FastWeights:
@@ -418,11 +441,13 @@ def _as(weights: FastWeights, kind: torch.dtype) -> FastWeights:
 
 def _row_norm(matrix: Tensor) -> Tensor:
     """The norms over the input axis, with the gradient 0 at a zero row."""
-    if not _needs_graph(matrix):
-        return torch.linalg.vector_norm(matrix, dim=-1, keepdim=True)
+    norm: Tensor
+    if not needs_graph(matrix):
+        norm = torch.linalg.vector_norm(matrix, dim=-1, keepdim=True)
+        return norm
     squares = matrix.square().sum(-1, keepdim=True)
     zero = squares == 0
-    norm: Tensor = torch.where(zero, 0.0, torch.where(zero, 1.0, squares).sqrt())
+    norm = torch.where(zero, 0.0, torch.where(zero, 1.0, squares).sqrt())
     return norm
 
 

@@ -13,7 +13,15 @@ import torch
 from torch import Tensor
 
 from assay.core.errors import InputError
-from assay.lact.fast_weights import FastState, Rule, accumulate, close, fast_weight_apply
+from assay.lact.fast_weights import (
+    FastState,
+    Rule,
+    accumulate,
+    apply_into,
+    close,
+    fast_weight_apply,
+    needs_graph,
+)
 from assay.lact.newton_schulz import Coefficients
 from assay.lact.plans import check_chunk_size
 from assay.lact.recompute import recomputed
@@ -107,6 +115,7 @@ def feed(
         return piece.q.new_empty(piece.q.shape[0], 0, state.weights.w1.shape[1]), state
     left = torch.full_like(state.filled, length) if lengths is None else lengths.clone()
     state = _close_full(state, reading, left)
+    whole = _room_for_answers(state, piece)
     answers, begin = [], 0
     while begin < length:
         active = left > 0
@@ -115,12 +124,18 @@ def feed(
         part = piece.tokens(begin, end)
         counted = left.clamp(min=0, max=end - begin)
         left = left - counted
-        if end == length and not keep_state:
+        if whole is not None:
+            apply_into(state.weights, part.q, whole[:, begin:end])
+            if keep_state or end < length:
+                state = _add(state, part, reading, counted, left)
+        elif end == length and not keep_state:
             answers.append(fast_weight_apply(state.weights, part.q))
         else:
             answer, state = _read(state, part, reading, counted, left)
             answers.append(answer)
         begin = end
+    if whole is not None:
+        return whole, state
     return (answers[0] if len(answers) == 1 else torch.cat(answers, 1)), state
 
 
@@ -201,12 +216,25 @@ def _close_full(state: FastState, reading: Reading, left: Tensor) -> FastState:
     return reading.close(state, None if bool(rows.all()) else rows)
 
 
+def _room_for_answers(state: FastState, piece: Piece) -> Tensor | None:
+    """Memory that the chunks' answers are written into, where no gradient is needed."""
+    weights = state.weights
+    if weights.w0 is None or needs_graph(*piece, *weights, *state.pending):
+        return None
+    return piece.q.new_empty(*piece.q.shape[:2], weights.w1.shape[1])
+
+
+def _add(state: FastState, part: Piece, reading: Reading, counted: Tensor, left: Tensor) -> FastState:
+    """Add, and close the rows that are full and go on."""
+    state = accumulate(state, part.k, part.v, part.lr, momentum=part.momentum, counts=counted)
+    return _close_full(state, reading, left)
+
+
 def _read(state: FastState, part: Piece, reading: Reading, counted: Tensor, left: Tensor) -> tuple[Tensor, FastState]:
-    """Ask, add, and close the rows that are full and go on."""
+    """Ask and add, in memory that the backward pass can do without if the reading says so."""
 
     def compute(state: FastState, part: Piece) -> tuple[Tensor, FastState]:
         answer = fast_weight_apply(state.weights, part.q)
-        state = accumulate(state, part.k, part.v, part.lr, momentum=part.momentum, counts=counted)
-        return answer, _close_full(state, reading, left)
+        return answer, _add(state, part, reading, counted, left)
 
     return recomputed(compute, state, part) if reading.recompute else compute(state, part)
