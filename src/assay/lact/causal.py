@@ -5,11 +5,8 @@ Axes: B batch, L tokens, D width, H attention heads, B' batch times fast heads.
 
 from __future__ import annotations
 
-import math
-import warnings
-from dataclasses import asdict, dataclass
-from itertools import pairwise
-from typing import Literal, NamedTuple, get_args, overload
+from dataclasses import asdict
+from typing import Literal, NamedTuple, overload
 
 import torch
 from torch import Tensor, nn
@@ -24,21 +21,13 @@ from assay.lact.attention import (
     window_attention,
     window_attention_step,
 )
-from assay.lact.baselines import MEMORIES, RecurrentMemory
-from assay.lact.fast_weights import FastState, Rule, check_rule, has_momentum, start
-from assay.lact.functional import lact
-from assay.lact.layers import InitialFastWeights, TokenRates, l2_normalised, warn_if_chunk_is_small
-from assay.lact.newton_schulz import Coefficients, check_coefficients
-from assay.lact.plans import check_chunk_size
+from assay.lact.fast_branch import NORM_EPS, FastBranch, MixerSettings
+from assay.lact.fast_weights import FastState
 from assay.lact.state import LaCTState, config_hash
 from assay.lact.streaming import Reading, end_of_input
 
-__all__ = ["CausalLaCT", "CausalState", "LaCTBlock", "MixerSettings", "SwiGLU"]
+__all__ = ["CausalLaCT", "CausalState", "LaCTBlock", "SwiGLU"]
 
-Memory = Literal["lact", "none", "full", "linear", "gla", "deltanet", "mamba2"]
-
-NORM_EPS = 1e-5
-"""Of the RMSNorm of the memory's answers, and of queries and keys."""
 WITHOUT_MEANING = ("base_lr", "init_rank", "detach_norm", "zero_gate", "recompute", "force_window")
 """Settings on which the meaning of a state doesn't depend."""
 
@@ -82,100 +71,6 @@ class CausalState(NamedTuple):
         return cls(fast.fast() if len(fast) else None, buffer)
 
 
-@dataclass(frozen=True)
-class MixerSettings:
-    """How a `CausalLaCT` is built.
-
-    Attributes
-    ----------
-    num_fast_heads : int
-        Heads of the memory; each has a network of its own. Fewer heads make a larger state.
-    window : int
-        Tokens that attention sees, the own included.
-    chunk_size : int
-        Tokens of a step of the memory.
-    expand : float
-        Hidden units of a fast network per channel of its keys.
-    memory : str
-        ``lact``; or to compare with: ``none`` (the window alone), ``full`` (attention to everything), ``linear``,
-        ``gla``, ``deltanet``, ``mamba2``.
-    fast_net : {"swiglu", "linear"}
-        The fast network.
-    rule : {"gd", "momentum", "muon", "muon_momentum"}
-        How the fast weights are changed.
-    ns : {"keller", "tuned"}
-        Coefficients of Newton–Schulz.
-    base_lr : float
-        The rate that every token has at the start.
-    init_rank : int or None
-        The rank of the initial W0 and W2 beside half the identity; None for full matrices.
-    prenorm, detach_norm : bool
-        As in `lact`.
-    qk_norm : bool
-        RMSNorm of queries and keys over the full width.
-    value_silu : bool
-        Whether the memory's values pass a SiLU, as its queries and keys do.
-    rope_fast : bool
-        Whether the memory's queries and keys are rotated too.
-    rope_base : float
-        Of the rotary positions.
-    scale_attention : bool
-        Scale and shift the attention's queries and keys, as the paper's pseudo-code has it, and not the memory's.
-    output_gate : bool
-        Multiply the memory's answer by a learned scalar a head and token.
-    zero_gate : bool
-        Begin with a gate of exactly zero: the layer is attention alone at first.
-    recompute : bool
-        Compute each chunk again in the backward pass instead of keeping its activations.
-    force_window : bool
-        Accept a window shorter than the chunk, with a warning: tokens between the two are seen by nobody.
-    """
-
-    num_fast_heads: int = 4
-    window: int = 2048
-    chunk_size: int = 2048
-    expand: float = 1.0
-    memory: Memory = "lact"
-    fast_net: Literal["swiglu", "linear"] = "swiglu"
-    rule: Rule = "muon_momentum"
-    ns: Coefficients = "tuned"
-    base_lr: float = 1e-3
-    init_rank: int | None = 32
-    prenorm: bool = False
-    detach_norm: bool = False
-    qk_norm: bool = False
-    value_silu: bool = True
-    rope_fast: bool = True
-    rope_base: float = 1e6
-    scale_attention: bool = False
-    output_gate: bool = True
-    zero_gate: bool = False
-    recompute: bool = False
-    force_window: bool = False
-
-    def __post_init__(self) -> None:
-        if self.memory not in get_args(Memory):
-            raise InputError(f"memory is {self.memory!r}", expected=f"one of: {', '.join(get_args(Memory))}")
-        if self.fast_net not in ("swiglu", "linear"):
-            raise InputError(f"fast_net is {self.fast_net!r}", expected="swiglu or linear")
-        check_rule(self.rule)
-        check_coefficients(self.ns)
-        check_chunk_size(self.chunk_size)
-        if self.window < 1:
-            raise InputError(f"window is {self.window}", expected="at least 1")
-        if not 0 < self.base_lr < math.inf:
-            raise InputError(f"base_lr is {self.base_lr}", expected="a rate above 0")
-        if not 0 < self.expand < math.inf:
-            raise InputError(f"expand is {self.expand}", expected="a number above 0")
-        if self.init_rank is not None and self.init_rank < 1:
-            raise InputError(f"init_rank is {self.init_rank}", expected="at least 1, or None for full matrices")
-        if self.memory == "lact" and self.window < self.chunk_size:
-            said = f"window {self.window} is shorter than chunk_size {self.chunk_size}"
-            if not self.force_window:
-                raise InputError(said, expected="a window of at least a chunk, since no token sees the gap")
-            warnings.warn(f"{said}: tokens in between are seen by nobody", stacklevel=3)
-
-
 class CausalLaCT(nn.Module):
     """Causal mixer of sliding-window attention and a memory that is trained as it reads.
 
@@ -217,9 +112,8 @@ class CausalLaCT(nn.Module):
     ) -> None:
         super().__init__()
         self.settings = MixerSettings(num_fast_heads, window, chunk_size, **settings)  # type: ignore[arg-type]
-        for name, heads in (("num_heads", num_heads), ("num_fast_heads", num_fast_heads)):
-            if heads < 1 or dim % heads:
-                raise InputError(f"dim {dim} with {name} {heads}", expected=f"a multiple of {name}")
+        if num_heads < 1 or dim % num_heads:
+            raise InputError(f"dim {dim} with num_heads {num_heads}", expected="a multiple of num_heads")
         if dim // num_heads % 2:
             raise InputError(f"heads of {dim // num_heads} channels", expected="an even number, for rotary positions")
         self.dim, self.num_heads = dim, num_heads
@@ -227,42 +121,9 @@ class CausalLaCT(nn.Module):
         self.o_proj = nn.Linear(dim, dim, bias=False)
         if self.settings.qk_norm:
             self.q_norm, self.k_norm = nn.RMSNorm(dim, eps=NORM_EPS), nn.RMSNorm(dim, eps=NORM_EPS)
-        if self.settings.memory in ("none", "full"):
-            return
-        self.qk_scale = nn.Parameter(torch.ones(dim, 2))
-        self.qk_offset = nn.Parameter(torch.zeros(dim, 2))
-        self.fast_norm = nn.RMSNorm(dim // num_fast_heads, eps=NORM_EPS)
-        if self.settings.output_gate:
-            self.gate_proj = nn.Linear(dim, num_fast_heads)
-            if self.settings.zero_gate:
-                self.reset_gate()
-        if self.settings.memory in MEMORIES:
-            self.recurrent = RecurrentMemory(self.settings.memory, dim, num_fast_heads)
-        else:
-            self._add_fast_weights()
-
-    def _add_fast_weights(self) -> None:
-        heads, width = self.settings.num_fast_heads, self.dim // self.settings.num_fast_heads
-        hidden = int(width * self.settings.expand)
-        if hidden < 1:
-            raise InputError(f"expand {self.settings.expand} leaves no hidden unit", expected=f"at least 1/{width}")
-        warn_if_chunk_is_small(self.settings.rule, self.settings.chunk_size, key_dim=width, hidden=hidden)
-        self.fast = InitialFastWeights(
-            heads,
-            key_dim=width,
-            hidden=hidden,
-            value_dim=width,
-            fast_net=self.settings.fast_net,
-            rank=self.settings.init_rank,
-        )
-        self.rates = TokenRates(self.dim, heads, base_lr=self.settings.base_lr, heads_first=True)
-        if has_momentum(self.settings.rule):
-            self.momentum_proj = nn.Linear(self.dim, heads)
-
-    def reset_gate(self) -> None:
-        """Close the output gate: the memory adds exactly nothing until training opens it."""
-        nn.init.zeros_(self.gate_proj.weight)
-        nn.init.zeros_(self.gate_proj.bias)
+        self.branch = None
+        if self.settings.memory not in ("none", "full"):
+            self.branch = FastBranch(dim, num_heads, self.settings)
 
     @property
     def config(self) -> str:
@@ -298,20 +159,7 @@ class CausalLaCT(nn.Module):
         buffer = empty_buffer(
             batch, self.num_heads, self.settings.window, head_dim, dtype=weight.dtype, device=weight.device
         )
-        return CausalState(self._initial_memory(batch), buffer)
-
-    def _initial_memory(self, batch: int) -> FastState | Tensor | None:
-        if self.settings.memory == "none":
-            return None
-        if self.settings.memory == "lact":
-            return start(
-                self.fast(batch),
-                rule=self.settings.rule,
-                prenorm=self.settings.prenorm,
-                detach_norm=self.settings.detach_norm,
-            )
-        heads = self.settings.num_fast_heads
-        return self.qkv.weight.new_zeros(batch * heads, self.dim // heads, self.dim // heads)
+        return CausalState(None if self.branch is None else self.branch.start(batch), buffer)
 
     @overload
     def forward(
@@ -477,23 +325,18 @@ class CausalLaCT(nn.Module):
         q, k, v = self.qkv(x).chunk(3, dim=-1)
         if self.settings.qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
-        plain, scaled = (q, k), self._scaled(q, k)
+        plain = scaled = (q, k)
+        if self.branch is not None:
+            scaled = self.branch.scaled(q, k)
         to_attention, to_memory = (scaled, plain) if self.settings.scale_attention else (plain, scaled)
-        mixed, buffer = self._attend(
-            (*to_attention, v), tables, segments, lengths_B, None if state is None else state.buffer, in_place=in_place
-        )
-        memory = None if state is None else state.memory
-        if self.settings.memory not in ("none", "full"):
-            answer, memory = self._remember(x, (*to_memory, v), tables, cu_seqlens, lengths_B, memory)
-            mixed = mixed + self._gated(x, answer)
-        after = None if buffer is None else CausalState(memory, buffer)
-        return self.o_proj(mixed), after
-
-    def _scaled(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        if self.settings.memory in ("none", "full"):
-            return q, k
-        scale, offset = self.qk_scale, self.qk_offset
-        return q * scale[:, 0] + offset[:, 0], k * scale[:, 1] + offset[:, 1]
+        buffer, memory = (None, None) if state is None else (state.buffer, state.memory)
+        mixed, buffer = self._attend((*to_attention, v), tables, segments, lengths_B, buffer, in_place=in_place)
+        if self.branch is not None:
+            answer, memory = self.branch(
+                x, (*to_memory, v), tables=tables, cu_seqlens=cu_seqlens, lengths_B=lengths_B, state=memory
+            )
+            mixed = mixed + answer
+        return self.o_proj(mixed), None if buffer is None else CausalState(memory, buffer)
 
     def _attend(
         self,
@@ -513,84 +356,6 @@ class CausalLaCT(nn.Module):
         else:
             out, buffer = window_attention_step(q, k, v, buffer, lengths_B=lengths_B, in_place=in_place)
         return out.transpose(1, 2).flatten(2), buffer
-
-    def _remember(
-        self,
-        x: Tensor,
-        qkv: tuple[Tensor, Tensor, Tensor],
-        tables: tuple[Tensor, Tensor],
-        cu_seqlens: Tensor | None,
-        lengths_B: Tensor | None,
-        before: FastState | Tensor | None,
-    ) -> tuple[Tensor, FastState | Tensor | None]:
-        q, k = (self._unit_length(functional.silu(one)) for one in qkv[:2])
-        v = functional.silu(qkv[2]) if self.settings.value_silu else qkv[2]
-        mask = None if lengths_B is None else torch.arange(x.shape[1], device=x.device) < lengths_B[:, None]
-        if isinstance(before, Tensor) or self.settings.memory in MEMORIES:
-            answer, matrix = self._recur(x, (q, k, v), mask, cu_seqlens, before)
-            return answer.unflatten(-1, (self.settings.num_fast_heads, -1)), matrix
-        if self.settings.rope_fast:
-            q, k = self._rotated(q, tables), self._rotated(k, tables)
-        momentum = None
-        if has_momentum(self.settings.rule):
-            momentum = self._folded(self.momentum_proj(x).sigmoid())[..., 0]
-        result = lact(
-            self._folded(q),
-            self._folded(k),
-            self._folded(v),
-            self.rates(x),
-            self.fast(len(x)) if before is None else None,
-            chunk_size=self.settings.chunk_size,
-            rule=self.settings.rule,
-            ns=self.settings.ns,
-            momentum=momentum,
-            prenorm=self.settings.prenorm,
-            detach_norm=self.settings.detach_norm,
-            cu_seqlens=cu_seqlens,
-            mask=None if mask is None else mask.repeat_interleave(self.settings.num_fast_heads, dim=0),
-            state=before,
-            return_state=before is not None,
-            recompute=self.settings.recompute,
-        )
-        answer, memory = result if isinstance(result, tuple) else (result, None)
-        return answer.unflatten(0, (len(x), -1)).transpose(1, 2), memory
-
-    def _recur(
-        self,
-        x: Tensor,
-        qkv: tuple[Tensor, Tensor, Tensor],
-        mask: Tensor | None,
-        cu_seqlens: Tensor | None,
-        before: FastState | Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        bounds = [0, x.shape[1]] if cu_seqlens is None else cu_seqlens.tolist()
-        parts = []
-        for begin, end in pairwise(bounds):
-            own = slice(begin, end)
-            real = None if mask is None else mask[:, own]
-            answer, after = self.recurrent(x[:, own], *(one[:, own] for one in qkv), mask_BL=real, state=before)
-            parts.append(answer)
-        return torch.cat(parts, dim=1), after
-
-    def _gated(self, x: Tensor, answer_BLHD: Tensor) -> Tensor:
-        answer = self.fast_norm(answer_BLHD)
-        if self.settings.output_gate:
-            answer = answer * functional.silu(self.gate_proj(x))[..., None]
-        merged: Tensor = answer.flatten(2)
-        return merged
-
-    def _unit_length(self, x: Tensor) -> Tensor:
-        heads: Tensor = x.unflatten(-1, (self.settings.num_fast_heads, -1))
-        return l2_normalised(heads).flatten(2)
-
-    def _rotated(self, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
-        """By the attention's heads and tables, whatever the fast heads are."""
-        heads: Tensor = x.unflatten(-1, (self.num_heads, -1))
-        return apply_rope(heads.transpose(1, 2), tables).transpose(1, 2).flatten(2)
-
-    def _folded(self, x: Tensor) -> Tensor:
-        heads: Tensor = x.unflatten(-1, (self.settings.num_fast_heads, -1))
-        return heads.transpose(1, 2).flatten(0, 1)
 
     def _check(self, x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None, state: CausalState | None) -> None:
         if x.ndim != 3 or x.shape[2] != self.dim:
