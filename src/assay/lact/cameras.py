@@ -456,7 +456,7 @@ def read_posed_images(
                 expected="images of one size, or a size to bring them to",
             )
         first = first or (frame, picture.size)
-        pictures.append(_as_tensor(picture))
+        pictures.append(as_colours(picture))
         intrinsics.append(focal)
         poses.append(frame.c2w)
     images = torch.stack(pictures)
@@ -524,7 +524,8 @@ def as_picture(image: Tensor) -> Image:
     return Image.fromarray(array)
 
 
-def _as_tensor(picture: Image) -> Tensor:
+def as_colours(picture: Image) -> Tensor:
+    """Colours in [0, 1], shape (3, height, width), of an RGB picture of Pillow."""
     raw = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8)
     return raw.view(picture.height, picture.width, 3).permute(2, 0, 1).float() / 255
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -138,9 +138,17 @@ class FolderViews:
     def batch(self, scenes: int, views: int, *, seed: int) -> tuple[Tensor, Cameras]:
         """Scenes and views of them by chance, the same for the same seed."""
         chance = torch.Generator().manual_seed(seed)
+        numbers = torch.randint(len(self.scenes), (scenes,), generator=chance)
+        return self._views_of(numbers.tolist(), views, chance)
+
+    def every_scene(self, views: int, *, seed: int) -> tuple[Tensor, Cameras]:
+        """Each scene once, with views by chance."""
+        return self._views_of(range(len(self.scenes)), views, torch.Generator().manual_seed(seed))
+
+    def _views_of(self, numbers: Iterable[int], views: int, chance: torch.Generator) -> tuple[Tensor, Cameras]:
         chosen = [
             (self.scenes[number], torch.randperm(len(self.scenes[number].images), generator=chance)[:views])
-            for number in torch.randint(len(self.scenes), (scenes,), generator=chance).tolist()
+            for number in numbers
         ]
         for scene, rows in chosen:
             if len(rows) < views:

@@ -254,10 +254,26 @@ class ViewSynthesis(nn.Module):
             tokens, _ = block(tokens, read=0, kept=state.part(str(number)))
         return self._decoded(tokens, cameras)
 
+    def require_size(self, height: int, width: int) -> None:
+        """Refuse images that can't be cut into patches.
+
+        Raises
+        ------
+        InputError
+            A side is no multiple of the patch's; the nearest sizes are named.
+        """
+        patch = self.config.patch
+        if height % patch or width % patch or not height or not width:
+            nearest = [max(1, round(side / patch)) * patch for side in (height, width)]
+            raise InputError(
+                f"images are {height} x {width} (height x width)",
+                expected=f"multiples of the patch, {patch}; the nearest are {nearest[0]} x {nearest[1]}",
+            )
+
     def _tokens(self, images: Tensor | None, cameras: Cameras) -> Tensor:
         """Patches of rays and colours as tokens, (B, V, n, D); views to be rendered have the colour 0."""
         patch = self.config.patch
-        _require_patches(cameras.height, cameras.width, patch)
+        self.require_size(cameras.height, cameras.width)
         if cameras.c2w.ndim != 4:
             raise InputError(f"c2w has the shape {tuple(cameras.c2w.shape)}", expected="(scenes, views, 4, 4)")
         rays = camera_rays(cameras).to(self.patch_linear.weight.dtype)
@@ -736,12 +752,3 @@ def _read_tensors(file: Path) -> dict[str, Tensor]:
     except (SafetensorError, OSError) as error:
         raise InputError(f"damaged: {str(error).splitlines()[0]}", file=file, expected="a model's weights") from error
     return tensors
-
-
-def _require_patches(height: int, width: int, patch: int) -> None:
-    if height % patch or width % patch or not height or not width:
-        nearest = [max(1, round(side / patch)) * patch for side in (height, width)]
-        raise InputError(
-            f"images are {height} x {width} (height x width)",
-            expected=f"multiples of the patch, {patch}; the nearest are {nearest[0]} x {nearest[1]}",
-        )
