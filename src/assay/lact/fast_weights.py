@@ -341,11 +341,11 @@ def close(
     check_rule(rule)
     if rule.startswith("muon"):
         check_coefficients(ns)
+    before, state = state, state if reduce is None else reduce(state)
     if rows is None and bool((state.filled == 0).any()):
         rows = state.filled > 0
     if rows is not None and not bool(rows.any()):
-        return state
-    before, state = state, state if reduce is None else reduce(state)
+        return before
     gathered, momentum = state.pending, None
     if state.momentum is not None:
         mean = state.beta_sum / state.filled.clamp(min=1).to(state.beta_sum)
