@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from assay.core.errors import InputError
 from assay.core.files import atomic_path
+from assay.core.texts import ByteTokens, standard_library
 from assay.lact.language import LaCTConfig, LaCTForCausalLM
 from assay.lact.recall import DIGITS, IGNORED, RecallTask, plant_needle, recall_accuracy
 
@@ -35,6 +36,7 @@ __all__ = [
     "loss_by_position",
     "loss_figure",
     "state_bytes",
+    "train_byte_model",
     "train_language",
     "train_on_text",
     "train_recall",
@@ -45,6 +47,8 @@ HELD_OUT = 0.1
 """The share of a text's end that is kept for validation."""
 VALIDATION_ROWS = 16
 LEARNING_RATE = 1e-3
+FIRST_SETTLED = 16
+"""The first position that counts for the slope: before, hardly anything is known of a row."""
 SMALLEST_SHARE = 0.1
 """Of the learning rate, at the end of the cosine."""
 ARMS: Mapping[str, Mapping[str, Any]] = {
@@ -412,6 +416,63 @@ def train_recall(
         "state_bytes": float(state_bytes(model)),
         "seconds": seconds,
     }
+
+
+def train_byte_model(
+    arm: str,
+    plan: TrainingPlan,
+    *,
+    context: int,
+    characters: int = 2_000_000,
+    test_rows: int = 32,
+    **changes: Any,
+) -> dict[str, float]:
+    """Train an arm on the bytes of Python's own library and measure where in a row it foresees them.
+
+    Parameters
+    ----------
+    arm : str
+        One of `ARMS`.
+    plan : TrainingPlan
+        Its seed is that of the weights and of the rows.
+    context : int
+        Bytes of a row.
+    characters : int
+        Of the library, at most.
+    test_rows : int
+        Held-out rows of the measurement.
+    **changes
+        Fields of `LaCTConfig`.
+
+    Returns
+    -------
+    dict of str to float
+        loss, first_quarter and last_quarter (nats a byte on held-out rows), slope (of the loss over the natural
+        logarithm of the position, from the sixteenth byte on), parameters, state_bytes, seconds.
+    """
+    corpus = TextRows([standard_library(characters)], ByteTokens(), context=context, source="Python's library")
+    model = arm_model(arm, seed=plan.seed, vocab_size=ByteTokens.size, **changes)
+    begin = time.perf_counter()
+    train_on_text(model, corpus, plan)
+    seconds = time.perf_counter() - begin
+    losses = loss_by_position(model, corpus.validation(rows=test_rows))
+    quarter = len(losses) // 4
+    return {
+        "loss": float(losses.mean()),
+        "first_quarter": float(losses[:quarter].mean()),
+        "last_quarter": float(losses[-quarter:].mean()),
+        "slope": _slope(losses),
+        "parameters": float(sum(parameter.numel() for parameter in model.parameters())),
+        "state_bytes": float(state_bytes(model)),
+        "seconds": seconds,
+    }
+
+
+def _slope(losses: Tensor) -> float:
+    """Least squares of the loss over the logarithm of the position."""
+    position = torch.arange(FIRST_SETTLED, len(losses), dtype=torch.float64).log()
+    centred = position - position.mean()
+    return float((centred * losses[FIRST_SETTLED:]).sum() / centred.square().sum())
 
 
 def state_bytes(model: LaCTForCausalLM) -> int:
