@@ -132,11 +132,13 @@ class FastBranch(nn.Module):
     Parameters
     ----------
     dim : int
-        The width D.
+        The width D of queries, keys and values.
     num_heads : int
         The attention's heads, whose rotary positions are used.
     settings : MixerSettings
         With a memory.
+    input_dim : int, optional
+        The width of the tokens that rates and gates are made of, where it is another one.
 
     Raises
     ------
@@ -153,18 +155,19 @@ class FastBranch(nn.Module):
     (torch.Size([1, 9, 8]), None)
     """
 
-    def __init__(self, dim: int, num_heads: int, settings: MixerSettings) -> None:
+    def __init__(self, dim: int, num_heads: int, settings: MixerSettings, *, input_dim: int | None = None) -> None:
         super().__init__()
         if settings.num_fast_heads < 1 or dim % settings.num_fast_heads:
             raise InputError(
                 f"dim {dim} with num_fast_heads {settings.num_fast_heads}", expected="a multiple of num_fast_heads"
             )
         self.dim, self.num_heads, self.settings = dim, num_heads, settings
+        self.input_dim = dim if input_dim is None else input_dim
         self.qk_scale = nn.Parameter(torch.ones(dim, 2))
         self.qk_offset = nn.Parameter(torch.zeros(dim, 2))
         self.norm = nn.RMSNorm(dim // settings.num_fast_heads, eps=NORM_EPS)
         if settings.output_gate:
-            self.gate_proj = nn.Linear(dim, settings.num_fast_heads)
+            self.gate_proj = nn.Linear(self.input_dim, settings.num_fast_heads)
             if settings.zero_gate:
                 self.reset_gate()
         if settings.memory in MEMORIES:
@@ -186,9 +189,9 @@ class FastBranch(nn.Module):
             fast_net=self.settings.fast_net,
             rank=self.settings.init_rank,
         )
-        self.rates = TokenRates(self.dim, heads, base_lr=self.settings.base_lr, heads_first=True)
+        self.rates = TokenRates(self.input_dim, heads, base_lr=self.settings.base_lr, heads_first=True)
         if has_momentum(self.settings.rule):
-            self.momentum_proj = nn.Linear(self.dim, heads)
+            self.momentum_proj = nn.Linear(self.input_dim, heads)
 
     def reset_gate(self) -> None:
         """Close the output gate: the memory adds exactly nothing until training opens it."""
