@@ -50,6 +50,11 @@ class Piece(NamedTuple):
         """Some of the tokens."""
         return Piece(*(None if field is None else field[:, begin:end] for field in self))  # type: ignore[arg-type]
 
+    def split(self, sizes: list[int]) -> list[Piece]:
+        """All tokens, in parts of these sizes; cut at once, so that the gradient is joined at once."""
+        fields = [[None] * len(sizes) if field is None else field.split(sizes, 1) for field in self]
+        return [Piece(*part) for part in zip(*fields, strict=True)]
+
     @property
     def length(self) -> int:
         """Tokens a row."""
@@ -115,23 +120,20 @@ def feed(
         return piece.q.new_empty(piece.q.shape[0], 0, state.weights.w1.shape[1]), state
     left = torch.full_like(state.filled, length) if lengths is None else lengths.clone()
     state = _close_full(state, reading, left)
+    steps = _steps(state.filled, left, length, reading.chunk_size)
+    parts = piece.split([step.size for step in steps])
     whole = _room_for_answers(state, piece)
     answers, begin = [], 0
-    while begin < length:
-        active = left > 0
-        room = (reading.chunk_size - state.filled)[active]
-        end = min(begin + int(room.min()), length) if bool(active.any()) else length
-        part = piece.tokens(begin, end)
-        counted = left.clamp(min=0, max=end - begin)
-        left = left - counted
+    for part, step in zip(parts, steps, strict=True):
+        end = begin + step.size
         if whole is not None:
             apply_into(state.weights, part.q, whole[:, begin:end])
             if keep_state or end < length:
-                state = _add(state, part, reading, counted, left)
+                state = _add(state, part, reading, step)
         elif end == length and not keep_state:
             answers.append(fast_weight_apply(state.weights, part.q))
         else:
-            answer, state = _read(state, part, reading, counted, left)
+            answer, state = _read(state, part, reading, step)
             answers.append(answer)
         begin = end
     if whole is not None:
@@ -224,17 +226,41 @@ def _room_for_answers(state: FastState, piece: Piece) -> Tensor | None:
     return piece.q.new_empty(*piece.q.shape[:2], weights.w1.shape[1])
 
 
-def _add(state: FastState, part: Piece, reading: Reading, counted: Tensor, left: Tensor) -> FastState:
+class _Step(NamedTuple):
+    """So many tokens within one chunk of every row; how many count in each row, and how many are left after them."""
+
+    size: int
+    counted: Tensor
+    left: Tensor
+
+
+def _steps(filled: Tensor, left: Tensor, length: int, chunk_size: int) -> list[_Step]:
+    """Cut a piece where some row's chunk is full."""
+    steps = []
+    filled = filled.clone()
+    while length > 0:
+        room = (chunk_size - filled)[left > 0]
+        size = min(length, int(room.min())) if room.numel() else length
+        counted = left.clamp(min=0, max=size)
+        left = left - counted
+        filled = filled + counted
+        filled[(filled >= chunk_size) & (left > 0)] = 0
+        length -= size
+        steps.append(_Step(size, counted, left))
+    return steps
+
+
+def _add(state: FastState, part: Piece, reading: Reading, step: _Step) -> FastState:
     """Add, and close the rows that are full and go on."""
-    state = accumulate(state, part.k, part.v, part.lr, momentum=part.momentum, counts=counted)
-    return _close_full(state, reading, left)
+    state = accumulate(state, part.k, part.v, part.lr, momentum=part.momentum, counts=step.counted)
+    return _close_full(state, reading, step.left)
 
 
-def _read(state: FastState, part: Piece, reading: Reading, counted: Tensor, left: Tensor) -> tuple[Tensor, FastState]:
+def _read(state: FastState, part: Piece, reading: Reading, step: _Step) -> tuple[Tensor, FastState]:
     """Ask and add, in memory that the backward pass can do without if the reading says so."""
 
     def compute(state: FastState, part: Piece) -> tuple[Tensor, FastState]:
         answer = fast_weight_apply(state.weights, part.q)
-        return answer, _add(state, part, reading, counted, left)
+        return answer, _add(state, part, reading, step)
 
     return recomputed(compute, state, part) if reading.recompute else compute(state, part)
