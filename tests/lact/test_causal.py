@@ -156,7 +156,7 @@ def test_every_token_reaches_all_later_ones_and_no_earlier(window):
 
 
 def test_a_forced_short_window_has_a_blind_spot():
-    with pytest.warns(UserWarning, match="window 2 is shorter than chunk_size 4: tokens in between are seen by nobody"):
+    with pytest.warns(UserWarning, match="window is 2, shorter than chunk_size=4: tokens in between are seen by nobody"):
         layer = layer_of(window=2, force_window=True)
     # Token 0 has left the window of token 3, and the chunk of both isn't closed yet.
     assert reach(layer, 8)[3, 0] == 0
@@ -304,10 +304,10 @@ def test_an_empty_sequence_gives_nothing_and_leaves_the_state():
 
 
 WRONG = {
-    "dim 8 with num_heads 3; expected a multiple of num_heads": {"num_heads": 3},
-    "dim 8 with num_fast_heads 3": {"num_fast_heads": 3},
+    "dim is 8; expected a multiple of num_heads=3": {"num_heads": 3},
+    "dim is 8; expected a multiple of num_fast_heads=3": {"num_fast_heads": 3},
     "heads of 1 channels; expected an even number": {"num_heads": 8},
-    "window 3 is shorter than chunk_size 4; expected a window of at least a chunk": {"window": 3},
+    "window is 3, shorter than chunk_size=4; expected a window of at least a chunk": {"window": 3},
     "chunk_size is 0": {"chunk_size": 0},
     "window is 0": {"window": 0, "memory": "none"},
     "memory is 'rwkv'": {"memory": "rwkv"},

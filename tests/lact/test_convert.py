@@ -176,7 +176,7 @@ def test_what_cannot_be_converted_is_refused():
         convert_attention_to_lact(llama(), layers=[4])
     with pytest.raises(InputError, match="block 0 is converted already"):
         convert_attention_to_lact(convert_attention_to_lact(llama(), settings=SMALL), settings=SMALL)
-    with pytest.raises(InputError, match="window 3 is shorter than chunk_size 4"):
+    with pytest.raises(InputError, match="window is 3, shorter than chunk_size=4"):
         convert_attention_to_lact(llama(), settings=SMALL, window=3)
     with pytest.raises(InputError, match="lr is 0"):
         parameter_groups(nn.Linear(2, 2), lr=0)

@@ -229,8 +229,8 @@ def test_a_forced_memory_of_another_kind_is_refused(tmp_path):
 
 WRONG_CONFIG = {
     "hidden_size is 0": {"hidden_size": 0},
-    "dim 8 with num_heads 3": {"num_attention_heads": 3},
-    "window 3 is shorter than chunk_size 4": {"window": 3},
+    "dim is 8; expected a multiple of num_heads=3": {"num_attention_heads": 3},
+    "window is 3, shorter than chunk_size=4": {"window": 3},
     "chunk_size is 0": {"chunk_size": 0},
 }
 

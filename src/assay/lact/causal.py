@@ -113,7 +113,7 @@ class CausalLaCT(nn.Module):
         super().__init__()
         self.settings = MixerSettings(num_fast_heads, window, chunk_size, **settings)  # type: ignore[arg-type]
         if num_heads < 1 or dim % num_heads:
-            raise InputError(f"dim {dim} with num_heads {num_heads}", expected="a multiple of num_heads")
+            raise InputError(f"dim is {dim}", expected=f"a multiple of num_heads={num_heads}")
         if dim // num_heads % 2:
             raise InputError(f"heads of {dim // num_heads} channels", expected="an even number, for rotary positions")
         self.dim, self.num_heads = dim, num_heads

@@ -120,7 +120,7 @@ class MixerSettings:
         if self.init_rank is not None and self.init_rank < 1:
             raise InputError(f"init_rank is {self.init_rank}", expected="at least 1, or None for full matrices")
         if self.memory == "lact" and self.window < self.chunk_size:
-            said = f"window {self.window} is shorter than chunk_size {self.chunk_size}"
+            said = f"window is {self.window}, shorter than chunk_size={self.chunk_size}"
             if not self.force_window:
                 raise InputError(said, expected="a window of at least a chunk, since no token sees the gap")
             warnings.warn(f"{said}: tokens in between are seen by nobody", stacklevel=3)
@@ -158,9 +158,7 @@ class FastBranch(nn.Module):
     def __init__(self, dim: int, num_heads: int, settings: MixerSettings, *, input_dim: int | None = None) -> None:
         super().__init__()
         if settings.num_fast_heads < 1 or dim % settings.num_fast_heads:
-            raise InputError(
-                f"dim {dim} with num_fast_heads {settings.num_fast_heads}", expected="a multiple of num_fast_heads"
-            )
+            raise InputError(f"dim is {dim}", expected=f"a multiple of num_fast_heads={settings.num_fast_heads}")
         self.dim, self.num_heads, self.settings = dim, num_heads, settings
         self.input_dim = dim if input_dim is None else input_dim
         self.qk_scale = nn.Parameter(torch.ones(dim, 2))
@@ -179,7 +177,7 @@ class FastBranch(nn.Module):
         heads, width = self.settings.num_fast_heads, self.dim // self.settings.num_fast_heads
         hidden = int(width * self.settings.expand)
         if hidden < 1:
-            raise InputError(f"expand {self.settings.expand} leaves no hidden unit", expected=f"at least 1/{width}")
+            raise InputError(f"expand is {self.settings.expand}", expected=f"at least 1/{width}, for a hidden unit")
         warn_if_chunk_is_small(self.settings.rule, self.settings.chunk_size, key_dim=width, hidden=hidden)
         self.fast = InitialFastWeights(
             heads,
