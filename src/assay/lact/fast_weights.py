@@ -44,11 +44,17 @@ T = TypeVar("T")
 class FastWeights(NamedTuple):
     """The matrices of a memory, or anything that there is one of for each: gradients, momenta, row norms.
 
-    Attributes
+    Parameters
     ----------
     w0 : Tensor, shape (B, h, d), or None in the linear variant
     w1 : Tensor, shape (B, o, h), or (B, o, d) in the linear variant
     w2 : Tensor, shape (B, h, d), or None in the linear variant
+
+    Examples
+    --------
+    >>> weights = FastWeights(torch.zeros(1, 8, 4), torch.zeros(1, 4, 8), torch.zeros(1, 8, 4))
+    >>> weights.nbytes
+    384
     """
 
     w0: Tensor | None
@@ -73,7 +79,7 @@ class FastWeights(NamedTuple):
 class FastState(NamedTuple):
     """What a memory holds between two calls; its size depends neither on the length read nor on the chunk.
 
-    Attributes
+    Parameters
     ----------
     weights : FastWeights
         What is applied: the rows have their initial norms.
@@ -89,6 +95,12 @@ class FastState(NamedTuple):
         The momentum's rates of the open chunk, summed.
     filled : Tensor of int64 on the CPU, shape (B,)
         Tokens in the open chunk.
+
+    Examples
+    --------
+    >>> state = start(FastWeights(None, torch.ones(1, 2, 3), None), rule="gd")
+    >>> state.norms.w1.flatten().tolist(), state.filled.tolist()
+    ([1.7320507764816284, 1.7320507764816284], [0])
     """
 
     weights: FastWeights
@@ -140,10 +152,20 @@ def start(w_init: FastWeights, *, rule: Rule = "muon", prenorm: bool = False, de
     detach_norm : bool
         Whether no gradient flows through the initial norms (the view code cuts it, the language code doesn't).
 
+    Returns
+    -------
+    FastState
+
     Raises
     ------
     InputError
         Unknown rule, or matrices whose shapes don't fit each other.
+
+    Examples
+    --------
+    >>> state = start(FastWeights(None, torch.ones(1, 2, 3), None), rule="muon_momentum")
+    >>> state.momentum.w1.any().item()
+    False
     """
     check_rule(rule)
     _check_weights(w_init)
@@ -193,6 +215,12 @@ def fast_weight_apply(weights: FastWeights, q: Tensor) -> Tensor:
     Returns
     -------
     Tensor, shape (B, l, o), of the dtype of `q`
+
+    Examples
+    --------
+    >>> linear = FastWeights(None, 2 * torch.eye(3)[None], None)
+    >>> fast_weight_apply(linear, torch.ones(1, 1, 3)).tolist()
+    [[[2.0, 2.0, 2.0]]]
     """
     w0, w1, w2 = _as(weights, q.dtype)
     if w0 is None or w2 is None:
@@ -229,6 +257,13 @@ def fast_weight_grads(weights: FastWeights, k: Tensor, v: Tensor, lr: Tensor) ->
     -------
     FastWeights
         To be added to the weights. Their dtype is that of `weights`.
+
+    Examples
+    --------
+    >>> linear = FastWeights(None, torch.zeros(1, 2, 2), None)
+    >>> k, v = torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[3.0, 4.0]]])
+    >>> fast_weight_grads(linear, k, v, torch.full((1, 1, 3), 0.5)).w1.tolist()
+    [[[1.5, 0.0], [2.0, 0.0]]]
     """
     w0, w1, w2 = _as(weights, k.dtype)
     lr = lr.to(k.dtype)
@@ -283,6 +318,14 @@ def fast_weight_update(
     Returns
     -------
     FastState
+
+    Examples
+    --------
+    >>> state = start(FastWeights(None, torch.eye(2)[None], None), rule="gd")
+    >>> k, v = torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[0.0, 1.0]]])
+    >>> after = fast_weight_update(state, k, v, torch.ones(1, 1, 3), rule="gd")
+    >>> after.weights.w1[0, 1]  # its row turns towards the key and keeps its norm
+    tensor([0.7071, 0.7071])
     """
     state = accumulate(state, k, v, lr, momentum=momentum)
     return close(state, rule=rule, ns=ns, weight_norm=weight_norm)

@@ -48,6 +48,18 @@ class LaCTConfig(PreTrainedConfig):
         Of the blocks' norms.
     initializer_range : float
         The standard deviation of initial weights.
+    num_fast_heads, window, chunk_size, expand, memory, fast_net, rule, ns, base_lr, init_rank, prenorm, detach_norm
+        As in `assay.lact.fast_branch.MixerSettings`, and so are the next.
+    qk_norm, value_silu, rope_fast, rope_base, scale_attention, output_gate, zero_gate, recompute, force_window
+    tie_word_embeddings : bool
+        Whether the embeddings are the output's weights too.
+    use_cache : bool
+        Whether generation goes on from a state.
+    pad_token_id, bos_token_id, eos_token_id : int or None
+        The tokens of padding, beginning and end.
+    transformers_version, architectures, output_hidden_states, return_dict, dtype, chunk_size_feed_forward
+        Those of every configuration of transformers, and so are the next.
+    is_encoder_decoder, id2label, label2id, problem_type
 
     Examples
     --------
@@ -162,9 +174,11 @@ class LaCTModel(LaCTPreTrainedModel):
         self.post_init()  # type: ignore[no-untyped-call]
 
     def get_input_embeddings(self) -> nn.Embedding:
+        """The embeddings of tokens."""
         return self.embeddings
 
     def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replace the embeddings of tokens."""
         self.embeddings = cast(nn.Embedding, value)
 
     @property
@@ -266,15 +280,19 @@ class LaCTForCausalLM(LaCTPreTrainedModel, GenerationMixin):
         return config_hash({"layers": [block.attn.config for block in self.model.blocks], "w": sampled.hexdigest()})
 
     def get_input_embeddings(self) -> nn.Module:
+        """The embeddings of tokens."""
         return cast(nn.Module, self.model.embeddings)
 
     def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replace the embeddings of tokens."""
         self.model.embeddings = cast(nn.Embedding, value)
 
     def get_output_embeddings(self) -> nn.Module:
+        """The output's weights."""
         return cast(nn.Module, self.lm_head)
 
     def set_output_embeddings(self, value: nn.Module) -> None:
+        """Replace the output's weights."""
         self.lm_head = cast(nn.Linear, value)
 
     @classmethod

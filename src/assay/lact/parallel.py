@@ -34,12 +34,33 @@ Group = Any
 
 
 def shard_chunks(x: Tensor, *, chunk_size: int, group: Group = None) -> Tensor:
-    """The part of every chunk that this process holds, (B, l, ...) to (B, l / processes, ...).
+    """The part of every chunk that this process holds.
+
+    Parameters
+    ----------
+    x : Tensor, shape (B, l, ...)
+        The whole sequence.
+    chunk_size : int
+        Tokens of a whole chunk.
+    group : process group, optional
+
+    Returns
+    -------
+    Tensor, shape (B, l / processes, ...)
 
     Raises
     ------
     InputError
         The chunk or the length isn't a multiple of the number of processes.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> store = f"file://{tempfile.mkdtemp()}/store"
+    >>> dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    >>> shard_chunks(torch.zeros(1, 8, 3), chunk_size=4).shape
+    torch.Size([1, 8, 3])
+    >>> dist.destroy_process_group()
     """
     world, rank = dist.get_world_size(group), dist.get_rank(group)
     _share(chunk_size, world)
@@ -53,7 +74,30 @@ def shard_chunks(x: Tensor, *, chunk_size: int, group: Group = None) -> Tensor:
 
 
 def gather_chunks(x: Tensor, *, chunk_size: int, group: Group = None) -> Tensor:
-    """The whole sequence from the parts that `shard_chunks` made; no gradient flows."""
+    """The whole sequence from the parts that `shard_chunks` made; no gradient flows.
+
+    Parameters
+    ----------
+    x : Tensor, shape (B, l / processes, ...)
+        What this process holds.
+    chunk_size : int
+        Tokens of a whole chunk.
+    group : process group, optional
+
+    Returns
+    -------
+    Tensor, shape (B, l, ...)
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> store = f"file://{tempfile.mkdtemp()}/store"
+    >>> dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    >>> x = torch.arange(6.0)[None]
+    >>> gather_chunks(shard_chunks(x, chunk_size=2), chunk_size=2).tolist()
+    [[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]]
+    >>> dist.destroy_process_group()
+    """
     world = dist.get_world_size(group)
     share = _share(chunk_size, world)
     shards = [torch.empty_like(x, requires_grad=False) for _ in range(world)]
@@ -114,6 +158,16 @@ def context_parallel_lact(
     ------
     InputError
         The chunk isn't a multiple of the number of processes, or the processes hold different numbers of tokens.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> store = f"file://{tempfile.mkdtemp()}/store"
+    >>> dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    >>> x, w = torch.ones(1, 8, 2), FastWeights(None, torch.eye(2)[None], None)
+    >>> context_parallel_lact(x, x, x, torch.ones(1, 8, 3), w, chunk_size=4, rule="gd").shape
+    torch.Size([1, 8, 2])
+    >>> dist.destroy_process_group()
     """
     world = dist.get_world_size(group)
     share = _share(chunk_size, world)
@@ -179,6 +233,16 @@ def head_parallel_lact(
     Returns
     -------
     Tensor, shape (b, l / processes, n, o)
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> store = f"file://{tempfile.mkdtemp()}/store"
+    >>> dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    >>> x, w = torch.ones(1, 8, 1, 2), FastWeights(None, torch.eye(2)[None], None)
+    >>> head_parallel_lact(x, x, x, torch.ones(1, 8, 1, 3), w, chunk_size=4, rule="gd").shape
+    torch.Size([1, 8, 1, 2])
+    >>> dist.destroy_process_group()
     """
     batch, heads = q.shape[0], q.shape[2] // dist.get_world_size(group)
 

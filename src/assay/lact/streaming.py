@@ -32,12 +32,22 @@ __all__ = ["Piece", "Reading", "Stream", "end_of_input", "feed"]
 class Piece(NamedTuple):
     """Tokens that come together.
 
-    Attributes
+    Parameters
     ----------
     q, k : Tensor, shape (B, l, d)
+        Queries and keys.
     v : Tensor, shape (B, l, o)
+        Values.
     lr : Tensor, shape (B, l, 3)
+        Rates.
     momentum : Tensor, shape (B, l), or None
+        For the rules with momentum.
+
+    Examples
+    --------
+    >>> x = torch.zeros(1, 5, 2)
+    >>> [part.length for part in Piece(x, x, x, torch.zeros(1, 5, 3)).split([2, 3])]
+    [2, 3]
     """
 
     q: Tensor
@@ -64,7 +74,7 @@ class Piece(NamedTuple):
 class Reading(NamedTuple):
     """How a memory reads.
 
-    Attributes
+    Parameters
     ----------
     chunk_size : int
         Tokens a step.
@@ -78,6 +88,11 @@ class Reading(NamedTuple):
         Whether what a chunk computes is computed again for the backward pass instead of kept.
     reduce : callable or None
         See `assay.lact.fast_weights.close`.
+
+    Examples
+    --------
+    >>> Reading(chunk_size=64, rule="gd").recompute
+    False
     """
 
     chunk_size: int
@@ -145,6 +160,24 @@ def end_of_input(state: FastState, reading: Reading) -> FastState:
     """Close a chunk that isn't full, so that its tokens are in the weights: the end of a document that is kept.
 
     The momentum's rate is the mean over the tokens that are there.
+
+    Parameters
+    ----------
+    state : FastState
+    reading : Reading
+
+    Returns
+    -------
+    FastState
+
+    Examples
+    --------
+    >>> from assay.lact.fast_weights import FastWeights, start
+    >>> x, w = torch.ones(1, 3, 2), FastWeights(None, torch.eye(2)[None], None)
+    >>> reading = Reading(chunk_size=64, rule="gd")
+    >>> _, state = feed(start(w, rule="gd"), Piece(x, x, x, torch.ones(1, 3, 3)), reading)
+    >>> state.filled.tolist(), end_of_input(state, reading).filled.tolist()
+    ([3], [0])
     """
     return reading.close(state)
 
@@ -164,6 +197,14 @@ class Stream:
     ------
     InputError
         `flush_every` is below 1.
+
+    Examples
+    --------
+    >>> from assay.lact.fast_weights import FastWeights, start
+    >>> token, w = torch.ones(1, 1, 2), FastWeights(None, torch.eye(2)[None], None)
+    >>> stream = Stream(start(w, rule="gd"), Reading(chunk_size=64, rule="gd"), flush_every=16)
+    >>> stream.feed(Piece(token, token, token, torch.ones(1, 1, 3))).tolist()
+    [[[1.0, 1.0]]]
     """
 
     def __init__(self, state: FastState, reading: Reading, *, flush_every: int = 1) -> None:

@@ -24,7 +24,15 @@ from torch import Tensor
 
 from assay.core.measure import peak_memory
 from assay.core.study import Trial
-from assay.lact.fast_weights import FastState, FastWeights, fast_weight_apply, fast_weight_update, has_momentum, start
+from assay.lact.fast_weights import (
+    FastState,
+    FastWeights,
+    Rule,
+    fast_weight_apply,
+    fast_weight_update,
+    has_momentum,
+    start,
+)
 from assay.lact.functional import lact
 from assay.lact.language import LaCTConfig, LaCTForCausalLM
 from assay.lact.layers import SmallChunkWarning
@@ -38,7 +46,7 @@ __all__ = ["context_parallel_part", "run_trial"]
 
 Measurements = dict[str, float]
 
-RULES = ("gd", "momentum", "muon", "muon_momentum")
+RULES: tuple[Rule, ...] = ("gd", "momentum", "muon", "muon_momentum")
 EXACT, EXACT_32 = 1e-10, 1e-5
 THOUSANDFOLD = 1000.0
 LENGTHS_OF_STATE = (1024, 16_384, 131_072, 1_048_576)
