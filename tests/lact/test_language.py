@@ -89,6 +89,7 @@ def test_logits_with_a_cache_are_those_of_one_pass():
     cache, parts = None, []
     for part in text.split([5, 1, 1, 9, 7], dim=1):
         out = model(part, cache=cache, use_cache=True)
+        assert cache in (None, out.cache)
         cache = out.cache
         parts.append(out.logits)
     torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=0, atol=ATOL)
@@ -99,7 +100,11 @@ def test_loss_is_that_of_the_next_token():
     model, text = model_of(), tokens(10)
     logits = model(text).logits.log_softmax(-1)
     expected = -logits[:, :-1].gather(2, text[:, 1:, None]).mean()
-    torch.testing.assert_close(model(text, labels=text).loss, expected)
+    found = model(text, labels=text, logits_to_keep=1)
+    torch.testing.assert_close(found.loss, expected)
+    assert torch.equal(found.logits, model(text).logits)
+    assert torch.equal(model(text, logits_to_keep=3).logits, found.logits[:, -3:])
+    assert torch.equal(model(text, logits_to_keep=torch.tensor([4, 1])).logits, found.logits[:, [4, 1]])
 
 
 def test_packed_documents_do_not_see_one_another():

@@ -205,7 +205,9 @@ class LaCTModel(LaCTPreTrainedModel):
             x_BLD, state = block.read(x_BLD, mask_BL=mask_BL, cu_seqlens=cu_seqlens, state=before, in_place=in_place)
             if state is not None:
                 after.append(state)
-        return self.norm(x_BLD), None if cache is None else LaCTCache(after)
+        if cache is not None:
+            cache.states = after
+        return self.norm(x_BLD), cache
 
 
 class LaCTForCausalLM(LaCTPreTrainedModel, GenerationMixin):
@@ -324,13 +326,13 @@ class LaCTForCausalLM(LaCTPreTrainedModel, GenerationMixin):
         inputs_embeds : Tensor, shape (batch, length, width), optional
             Instead of tokens.
         cache : LaCTCache, optional
-            What came before.
+            What came before. It goes on with these tokens, as caches of transformers do.
         labels : Tensor of int64, shape (batch, length), optional
             The tokens themselves, -100 where the loss doesn't count: each is predicted from those before it.
         use_cache : bool, optional
             Return what has been read; by default when `cache` is given.
         logits_to_keep : int or Tensor
-            Logits of so many tokens at the end, or at these places; 0 for all.
+            Logits of so many tokens at the end, or at these places; 0 for all. With labels, all in any case.
         cu_seqlens : Tensor of int, shape (documents + 1,), optional
             Where documents in the rows begin, and the end.
         return_dict : bool, optional
@@ -355,9 +357,10 @@ class LaCTForCausalLM(LaCTPreTrainedModel, GenerationMixin):
         hidden, after = self.model(
             x, mask_BL=mask, cu_seqlens=cu_seqlens, cache=cache, in_place=not torch.is_grad_enabled()
         )
-        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        logits = self.lm_head(hidden[:, kept] if not isinstance(kept, slice) or logits_to_keep else hidden)
-        loss = None if labels is None else _shifted_loss(self.lm_head(hidden), labels)
+        if labels is None:
+            hidden = hidden[:, slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep]
+        logits = self.lm_head(hidden)
+        loss = None if labels is None else _shifted_loss(logits, labels)
         out = LaCTOutput(loss=loss, logits=logits, cache=after)
         return out.to_tuple() if return_dict is False else out
 

@@ -141,6 +141,19 @@ def load_published_language(folder: str | Path) -> LaCTForCausalLM:
     ------
     InputError
         The folder holds no such model, or tensors are missing, unknown or of another shape.
+
+    Examples
+    --------
+    >>> import json, pathlib, tempfile
+    >>> from safetensors.torch import save_file
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> weights = LaCTForCausalLM.small().state_dict()
+    >>> save_file(published_language_weights(weights, back=True), folder / "model.safetensors")
+    >>> sizes = {"vocab_size": 256, "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64}
+    >>> heads = {"num_attn_heads": 2, "num_lact_heads": 2, "window_size": 32, "lact_chunk_size": 32, "use_muon": True}
+    >>> _ = (folder / "config.json").write_text(json.dumps({"model_type": "lact_swiglu", **sizes, **heads}))
+    >>> load_published_language(folder).config.rule
+    'muon_momentum'
     """
     place = Path(folder)
     file = place / "config.json"
