@@ -334,7 +334,7 @@ def _decoding(trial: Trial) -> Measurements:
         hidden_size=settings["dim"],
         num_hidden_layers=2,
         num_attention_heads=4,
-        num_fast_heads=1,
+        num_fast_heads=4,
         intermediate_size=2 * settings["dim"],
         window=settings["window"],
         chunk_size=settings["window"],
