@@ -223,7 +223,7 @@ def test_a_stopped_training_says_how_to_go_on_and_does(capsys, monkeypatch):
     assert os.listdir("views") == ["checkpoint.safetensors"]
     assert "--resume to go on, or --force" in refusal_of(capsys, "train-nvs", "spheres", *SMALL, "-o", "views")
     other = refusal_of(capsys, "train-nvs", "spheres", *SMALL, "--lr", "0.1", "-o", "views", "--resume")
-    assert "was made with lr 0.002, not 0.1" in other
+    assert "was made with lr 0.003, not 0.1" in other
     summary_of(capsys, "train-nvs", "spheres", *SMALL, "-o", "views", "--resume")
     assert Path("views/model.safetensors").read_bytes() == Path("straight/model.safetensors").read_bytes()
     assert not Path("views/checkpoint.safetensors").exists()

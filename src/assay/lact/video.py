@@ -497,7 +497,9 @@ class InterleavedVideoLaCT(nn.Module):
 def moving_shapes(
     videos: int, frames: int, *, size: int, hidden: range = range(0), generator: torch.Generator
 ) -> Tensor:
-    """Videos of a coloured square that moves on a straight line around a torus and is hidden for a while.
+    """Videos of a coloured square that moves around a torus and is hidden for a while.
+
+    It moves by a pixel a frame, along a side or a diagonal, so that it is back where it was after `size` frames.
 
     Parameters
     ----------
@@ -529,15 +531,14 @@ def moving_shapes(
     """
     if size < 3:
         raise InputError(f"size is {size}", expected="at least 3 pixels")
-    numbers = torch.rand(videos, 8, generator=generator)
+    numbers = torch.rand(videos, 7, generator=generator)
     side = (size * (1 / 3 + numbers[:, 0] / 6)).round().clamp_min(1)
     colour = torch.where(numbers[:, 1:4] < 0.5, numbers[:, 1:4] - 1, numbers[:, 1:4])  # away from the grey
     corner = (numbers[:, 4:6] * size).floor()
-    angle = math.tau * numbers[:, 6]
-    speed = 0.5 + numbers[:, 7]
-    velocity = speed[:, None] * torch.stack((angle.sin(), angle.cos()), dim=-1)
+    angle = (numbers[:, 6] * 8).floor() * (math.tau / 8)
+    velocity = torch.stack((angle.sin(), angle.cos()), dim=-1).round()
     time = torch.arange(frames)
-    place = (corner[:, None] + velocity[:, None] * time[:, None]).round()  # (videos, frames, 2)
+    place = corner[:, None] + velocity[:, None] * time[:, None]  # (videos, frames, 2)
     pixel = torch.arange(size)
     offset = (pixel - place[..., None]) % size  # (videos, frames, 2, size)
     inside = offset < side[:, None, None, None]

@@ -1,7 +1,7 @@
 """A small video diffusion model around the interleaved layer, trained on moving shapes and measured chunk by chunk.
 
-The square is hidden for longer than the attention's window, so that what it looks like and where it goes reaches the
-later chunks through the memory alone.
+The square is hidden for longer than the attention's window, so that what it looks like and where it is reaches the
+later chunks through the memory alone. With the default sizes the first chunk after that repeats the first of all.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ VIDEO_ARMS: Mapping[str, Mapping[str, Any]] = {
 MEASURED_TIMES = (0.6, 0.8, 0.95)
 """Noise levels of a measurement: high ones, where the past says more than the noisy chunk itself."""
 TIME_FREQUENCIES = 8
+SMALLEST_TIME = 0.05
+"""Velocities are computed as at this time where the noise is less: what is left of it would be divided by nearly 0."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,10 @@ class VideoPlan:
 
 
 class _VideoModel(nn.Module):
-    """Patches and their noise level in, velocities out; the host that the interleaved layer sits in."""
+    """Patches and their noise level in, velocities out; the host that the interleaved layer sits in.
+
+    It guesses the clean patches, from which the velocity follows.
+    """
 
     def __init__(self, plan: VideoPlan, arm: Mapping[str, Any]) -> None:
         super().__init__()
@@ -135,7 +140,8 @@ class _VideoModel(nn.Module):
         for norm, mixer, mlp in zip(self.norms, self.mixers, self.mlps, strict=True):
             x = x + mixer(norm(x), rope, chunks=plan.chunks, chunk_size=plan.chunk_tokens)
             x = x + mlp(x)
-        found: Tensor = self.decode(noise_chunks(x, plan.chunks, chunk_size=plan.chunk_tokens)[:, :, 0])
+        clean_again = self.decode(noise_chunks(x, plan.chunks, chunk_size=plan.chunk_tokens)[:, :, 0])
+        found: Tensor = (noisy - clean_again) / times.clamp_min(SMALLEST_TIME)[..., None, None]
         return found
 
     def _rope(self) -> tuple[Tensor, Tensor]:
