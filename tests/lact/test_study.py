@@ -100,8 +100,8 @@ def test_every_arm_learns_recall_and_the_same_again(arm: str) -> None:
 
 
 def test_the_states_of_the_sizes_are_what_they_are_called() -> None:
-    sizes = {arm: run_trial(trial_of(arm, "recall"))["state_bytes"] for arm in ("lact", "lact-4-heads", "lact-8-heads")}
-    assert sizes["lact"] > sizes["lact-4-heads"] > sizes["lact-8-heads"]
+    sizes = {arm: run_trial(trial_of(arm, "recall"))["state_bytes"] for arm in ("lact", "lact-linear", "lact-8-heads")}
+    assert sizes["lact"] > sizes["lact-linear"] > sizes["lact-8-heads"]
 
 
 def test_what_is_asked_lies_beyond_the_windows_of_all_layers() -> None:
