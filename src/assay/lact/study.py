@@ -276,7 +276,7 @@ SCALES = {
             recall(steps=200, batch=16, width=64, window=16, length=64),
             text(steps=100, batch=4, context=512, width=64, window=64),
             *views(plan={"steps": 600}, counts=(4, 8, 16, 32, 64), rounds=3),
-            video(plan={"steps": 200}),
+            video(plan={}),
         ),
         seeds=5,
         limit_seconds=900,
