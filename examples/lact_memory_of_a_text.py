@@ -29,9 +29,8 @@ def main() -> None:
     )
     model = LaCTForCausalLM(config)
     history = train_on_text(model, TextRows([text], ByteTokens(), context=128), TrainingPlan(20, batch=4, lr=5e-3))
-    print(
-        f"trained for {len(history)} steps: {history[-1]['validation_loss']:.2f} nats a byte, of {math.log(256):.2f} at first"
-    )
+    loss, guess = history[-1]["validation_loss"], math.log(256)
+    print(f"trained for {len(history)} steps: {loss:.2f} nats a byte, where a guess has {guess:.2f}")
 
     numbers = torch.tensor([list(text.encode()[:6000])])
     document, continuation = numbers[:, :5000], numbers[:, 5000:]
