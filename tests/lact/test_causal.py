@@ -156,7 +156,9 @@ def test_every_token_reaches_all_later_ones_and_no_earlier(window):
 
 
 def test_a_forced_short_window_has_a_blind_spot():
-    with pytest.warns(UserWarning, match="window is 2, shorter than chunk_size=4: tokens in between are seen by nobody"):
+    with pytest.warns(
+        UserWarning, match="window is 2, shorter than chunk_size=4: tokens in between are seen by nobody"
+    ):
         layer = layer_of(window=2, force_window=True)
     # Token 0 has left the window of token 3, and the chunk of both isn't closed yet.
     assert reach(layer, 8)[3, 0] == 0
@@ -337,6 +339,10 @@ def test_wrong_inputs_are_refused():
         layer(tokens(3), mask_BL=torch.ones(2, 3, dtype=torch.float64))
     with pytest.raises(InputError, match="the state has 1 rows; expected 2"):
         layer(tokens(3), state=layer.init_state(1))
+    with pytest.raises(InputError, match=r"the state is torch\.float32 on cpu; expected torch\.float64 on cpu"):
+        layer(tokens(3), state=layer.init_state(2).to(dtype=torch.float32))
+    with pytest.raises(InputError, match=r"the state is torch\.float64 on meta"):
+        layer(tokens(3), state=layer.init_state(2).to("meta"))
     with pytest.raises(InputError, match="cu_seqlens together with a mask or a state"):
         layer(tokens(3), cu_seqlens=torch.tensor([0, 3]), state=layer.init_state(2))
 

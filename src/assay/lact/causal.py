@@ -369,8 +369,16 @@ class CausalLaCT(nn.Module):
                 raise InputError("mask_BL is all padding", expected="at least one real token")
         if cu_seqlens is not None and (mask is not None or state is not None):
             raise InputError("cu_seqlens together with a mask or a state", expected="cu_seqlens alone")
-        if state is not None and len(state.buffer.position) != len(x):
-            raise InputError(f"the state has {len(state.buffer.position)} rows", expected=f"{len(x)}, as x has")
+        if state is None:
+            return
+        keys = state.buffer.keys
+        if len(keys) != len(x):
+            raise InputError(f"the state has {len(keys)} rows", expected=f"{len(x)}, as x has")
+        if (keys.dtype, keys.device) != (x.dtype, x.device):
+            raise InputError(
+                f"the state is {keys.dtype} on {keys.device}",
+                expected=f"{x.dtype} on {x.device}, as x is: state.to(...)",
+            )
 
 
 class SwiGLU(nn.Module):
