@@ -32,7 +32,7 @@ VIEWERS = ("lact", "lact-gd", "full", "perceiver", "none")
 LENGTHS = (1024, 2048, 4096, 8192, 16_384)
 
 
-def exact(*, seeds: int, length: int) -> tuple[Case, ...]:
+def exact(*, seeds: int, length: int, dim: int) -> tuple[Case, ...]:
     """What holds exactly, whatever the weights."""
     return (
         Case("exact", {"kind": "exactness"}, arms=("lact",), seeds=seeds),
@@ -40,7 +40,7 @@ def exact(*, seeds: int, length: int) -> tuple[Case, ...]:
         Case("state", {"kind": "state"}, arms=("lact",), seeds=1),
         Case(
             "two processes",
-            {"kind": "parallel", "length": length, "chunk_size": length // 4, "dim": 64},
+            {"kind": "parallel", "length": length, "chunk_size": length // 4, "dim": dim},
             arms=("lact", "lact-gd"),
             seeds=min(seeds, 5),
         ),
@@ -224,14 +224,20 @@ ARMS = {
         {"rule": "muon", "model": "lact", "text": "lact-muon-momentum", "views": "lact", "video": "lact"}, label="LaCT"
     ),
     "lact-muon": Arm({"text": "lact-muon"}, role="ablation", label="LaCT, Muon without momentum"),
-    "lact-momentum": Arm({"text": "lact-momentum"}, role="ablation", label="LaCT, momentum"),
+    "lact-momentum": Arm(
+        {"text": "lact-momentum", "changes": {"base_lr": 1.0}}, role="ablation", label="LaCT, momentum"
+    ),
     "lact-gd": Arm(
-        {"rule": "gd", "model": "lact", "text": "lact-gd", "views": "lact-gd"},
+        {"rule": "gd", "model": "lact", "text": "lact-gd", "views": "lact-gd", "changes": {"base_lr": 1.0}},
         role="ablation",
         label="LaCT, gradient descent",
     ),
     "lact-linear": Arm({"text": "lact-linear"}, role="ablation", label="LaCT, linear memory"),
-    "lact-linear-gd": Arm({"text": "lact-linear-gd"}, role="ablation", label="LaCT, linear memory, gradient descent"),
+    "lact-linear-gd": Arm(
+        {"text": "lact-linear-gd", "changes": {"base_lr": 1.0}},
+        role="ablation",
+        label="LaCT, linear memory, gradient descent",
+    ),
     "lact-8-heads": Arm(
         {"text": "lact-muon-momentum", "changes": {"num_fast_heads": 8}},
         role="ablation",
@@ -240,9 +246,9 @@ ARMS = {
     "eager": Arm({"model": "eager"}, role="baseline", label="the same mathematics, written plainly"),
     "window": Arm({"text": "window", "video": "swa"}, role="baseline", label="window attention alone"),
     "full": Arm({"text": "full", "views": "full", "video": "full"}, role="baseline", label="full attention"),
-    "gla": Arm({"text": "gla"}, role="baseline", label="gated linear attention and window"),
+    "gla": Arm({"text": "gla", "plan": {"lr": 1e-2}}, role="baseline", label="gated linear attention and window"),
     "deltanet": Arm({"text": "deltanet"}, role="baseline", label="DeltaNet and window"),
-    "mamba2": Arm({"text": "mamba2"}, role="baseline", label="Mamba-2 form and window"),
+    "mamba2": Arm({"text": "mamba2", "plan": {"lr": 1e-2}}, role="baseline", label="Mamba-2 form and window"),
     "perceiver": Arm({"views": "perceiver"}, role="baseline", label="Perceiver"),
     "none": Arm({"views": "none"}, role="control", label="no memory"),
     "sdpa": Arm({"model": "sdpa", "head_dim": 64}, role="peer", label="causal attention (SDPA)"),
@@ -254,7 +260,7 @@ ARMS = {
 SCALES = {
     "smoke": Scale(
         cases=(
-            *exact(seeds=2, length=128),
+            *exact(seeds=2, length=128, dim=8),
             utilisation((16, 64, 256), dim=64, rounds=2, seeds=1),
             *timed(512, 1024, dim=64, chunk=256, rounds=2, titans=(512,), seeds=1),
             *training(chunk=64, dim=64, rounds=1, seeds=1),
@@ -268,7 +274,7 @@ SCALES = {
     ),
     "laptop": Scale(
         cases=(
-            *exact(seeds=10, length=4096),
+            *exact(seeds=10, length=4096, dim=64),
             utilisation((16, 64, 256, 1024, 2048), dim=256, rounds=4),
             *timed(*LENGTHS, dim=256, chunk=2048, rounds=2, titans=(4096,)),
             *training(chunk=512, dim=256, rounds=2),
@@ -283,7 +289,7 @@ SCALES = {
     ),
     "paper": Scale(
         cases=(
-            *exact(seeds=30, length=65_536),
+            *exact(seeds=30, length=65_536, dim=768),
             utilisation((16, 64, 256, 1024, 2048), dim=768, rounds=20),
             *timed(*LENGTHS, 32_768, 65_536, dim=768, chunk=2048, rounds=20, titans=(4096,)),
             *training(chunk=2048, dim=768, rounds=5),
@@ -304,8 +310,8 @@ MEASURED = ("laptop", "paper")
 CLAIMS = (
     Claim(
         "streaming-exact",
-        "Pieces of any size, prefixes and packed documents read as the whole does, to 1e-10 in float64 and 1e-5 in "
-        "float32",
+        "Pieces of any size, prefixes and packed documents read as the whole does, to 1e-10 in float64, and in float32 "
+        "to 1e-5 without Muon and 1e-3 with it",
         source="ours",
         test=always(lambda t: t["violations"] == 0, checks="checks", rate=0.01, cases=["exact"]),
     ),

@@ -47,7 +47,11 @@ __all__ = ["context_parallel_part", "run_trial"]
 Measurements = dict[str, float]
 
 RULES: tuple[Rule, ...] = ("gd", "momentum", "muon", "muon_momentum")
-EXACT, EXACT_32 = 1e-10, 1e-5
+EXACT, EXACT_32, EXACT_32_MUON = 1e-10, 1e-5, 1e-3
+"""Newton–Schulz multiplies what is rounding along weak directions by up to 3.4445⁵, about 500."""
+FULL_RANK = 16
+"""Gradients of so many tokens have the full rank of the small problems. Newton–Schulz takes those of fewer tokens apart
+along directions that are only rounding, which in float32 outgrows any tolerance, in one call as in several."""
 THOUSANDFOLD = 1000.0
 LENGTHS_OF_STATE = (1024, 16_384, 131_072, 1_048_576)
 DECODED = 24
@@ -106,10 +110,11 @@ def _exactness(trial: Trial) -> Measurements:
     """Streaming in random splits, prefixes and packed documents against one shot and separate calls."""
     rng = trial.rng("splits")
     checks, violations, worst = 0, 0, 0.0
-    for dtype, bound in ((torch.float64, EXACT), (torch.float32, EXACT_32)):
+    for dtype, least in ((torch.float64, 1), (torch.float32, FULL_RANK)):
         for rule in RULES:
+            bound = EXACT if dtype == torch.float64 else EXACT_32_MUON if rule.startswith("muon") else EXACT_32
             for prenorm in (False, True):
-                length, chunk = int(rng.integers(2, 60)), int(rng.integers(1, 20))
+                length, chunk = int(rng.integers(2, 90)), int(rng.integers(least, least + 20))
                 tokens, w_init = _problem(_seed(trial, f"{rule} {prenorm}"), length=length, dim=8, rows=2, dtype=dtype)
                 beta = torch.sigmoid(tokens[0].sum(-1)) if has_momentum(rule) else None
                 given: dict[str, Any] = {"rule": rule, "prenorm": prenorm, "chunk_size": chunk}
@@ -175,7 +180,8 @@ def context_parallel_part(rank: int, folder: str, seed: int, length: int, chunk_
 
     Notes
     -----
-    Process 0 prints the largest relative difference of answers, its CPU time with and without the exchange.
+    Process 0 prints the largest relative difference of answers in float64, and its time with and without the exchange
+    in float32.
     """
     import torch.distributed as dist
 
@@ -183,22 +189,25 @@ def context_parallel_part(rank: int, folder: str, seed: int, length: int, chunk_
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD)
+    given: dict[str, Any] = {"rule": rule}
     tokens, w_init = _problem(seed, length=length, dim=dim)
     mine = [shard_chunks(one, chunk_size=chunk_size) for one in tokens]
-    given: dict[str, Any] = {"rule": rule}
+    q, k, v, lr = mine
     times: dict[str, list[float]] = {"divided": [], "alone": []}
     for _ in range(4):
         for name in times:
             dist.barrier()
             begin = time.perf_counter()
             if name == "divided":
-                q, k, v, lr = mine
-                found = context_parallel_lact(q, k, v, lr, w_init, chunk_size=chunk_size, **given)
+                context_parallel_lact(q, k, v, lr, w_init, chunk_size=chunk_size, **given)
             else:
                 _answers(mine, w_init, chunk_size=chunk_size // WORLD, **given)
             times[name].append(time.perf_counter() - begin)
-    whole = _answers(tokens, w_init, chunk_size=chunk_size, **given)
+    tokens, w_init = _problem(seed, length=length, dim=dim, dtype=torch.float64)
+    q, k, v, lr = (shard_chunks(one, chunk_size=chunk_size) for one in tokens)
+    found = context_parallel_lact(q, k, v, lr, w_init, chunk_size=chunk_size, **given)
     together = gather_chunks(found, chunk_size=chunk_size)
+    whole = _answers(tokens, w_init, chunk_size=chunk_size, **given)
     if rank == 0:
         error = float((together - whole).abs().max() / whole.abs().max())
         print(error, min(times["divided"][1:]), min(times["alone"][1:]))
