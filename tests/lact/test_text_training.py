@@ -178,14 +178,16 @@ def test_arms_differ_in_their_memory_alone():
 
 
 def test_the_memory_recalls_what_the_window_cannot():
-    """Facts in the first chunk, questions two windows later: one fixed pairing would be learned by both."""
+    """Facts in the first chunk, a question two windows later, and pairings that change from row to row."""
     task = RecallTask(24, pairs=2, queries=1, keys=2, values=2, fillers=1)
     settings = {**TINY, "num_hidden_layers": 2, "window": 8, "chunk_size": 8, "base_lr": 0.1, "rope_fast": False}
     plan = TrainingPlan(120, batch=32, lr=1e-2, warmup=5, weight_decay=0.0)
     window = train_recall("window", task, plan, **settings)
-    assert window["accuracy"] == pytest.approx(task.chance, abs=0.12)
+    # Five standard errors of a coin's share in the 256 rows that are judged.
+    margin = 5 * math.sqrt(task.chance * (1 - task.chance) / 256)
+    assert window["accuracy"] == pytest.approx(task.chance, abs=margin)
     memory = train_recall("lact-muon-momentum", task, plan, **settings)
-    assert memory["accuracy"] > 0.8
+    assert memory["accuracy"] > task.chance + margin
 
 
 def test_the_byte_model_is_measured_by_position(monkeypatch):
