@@ -46,8 +46,8 @@ class SmallChunkWarning(UserWarning):
 def muon_pays_from(key_dim: int, hidden: int) -> float:
     """The chunk from which Newton–Schulz takes fewer operations than the tokens of the chunk.
 
-    5 (4 h/d + 2) d³ operations against 18 c d h for c tokens, which is c = 5/3 d for h = d. So the paper counts, for one
-    of the three matrices; all three take as long as three times so many tokens.
+    5 (4 h/d + 2) d³ operations against 18 c d h for c tokens, which is c = 5/3 d for h = d. So the paper counts, for
+    one of the three matrices; all three take as long as three times so many tokens.
     """
     short, long = sorted((key_dim, hidden))
     return 5 * (4 * long / short + 2) * short**3 / (18 * key_dim * hidden)

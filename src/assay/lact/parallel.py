@@ -176,7 +176,9 @@ def context_parallel_lact(
     held = [int(one) for one in lengths]
     if len(set(held)) > 1:
         raise InputError(f"the processes hold {held} tokens", expected="the same number each")
-    return lact(q, k, v, lr, w_init, chunk_size=share, mode=mode, reduce=all_reduced(group), **settings)
+    return lact(  # type: ignore[no-any-return]
+        q, k, v, lr, w_init, chunk_size=share, mode=mode, reduce=all_reduced(group), **settings
+    )
 
 
 def tokens_to_heads(x: Tensor, group: Group = None) -> Tensor:
