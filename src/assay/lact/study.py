@@ -596,6 +596,7 @@ CLAIMS = (
         "After a square was hidden for longer than the window it is denoised better than by the window alone",
         source="Figure 6",
         test=better("loss_after", "lact", than="window", cases=["video"]),
+        note="How much of it the memory gives shows beside loss_0, the loss before anything was read.",
     ),
     Claim(
         "video-near-attention",

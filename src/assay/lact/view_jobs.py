@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import math
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
@@ -19,7 +15,6 @@ from cyclopts import Group, Parameter
 
 from assay.core.errors import InputError
 from assay.core.jobs import (
-    STREAM,
     Flag,
     Reporting,
     WholeNumber,
@@ -27,10 +22,10 @@ from assay.core.jobs import (
     naming_options,
     print_summary,
     require_other_file,
-    shows_progress,
     stop_that_says,
     warnings_in_one_line,
 )
+from assay.lact.run_folder import check_folder, progress, write_lines, write_table
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -198,7 +193,7 @@ def train_nvs(
     _require_learning(learning, seed=seed, init_std=sizes.init_std)
     shape = _size_of(size)
     place = resolve_device(device)
-    folder = _check_folder(out, marker=CHECKPOINT, resume=resume, force=reporting.force)
+    folder = check_folder(out, marker=CHECKPOINT, resume=resume, force=reporting.force)
     plan = ViewPlan(
         steps=learning.steps,
         batch=learning.batch,
@@ -238,7 +233,7 @@ def train_nvs(
     way_on = f"stopped; {folder / CHECKPOINT} holds the last step, and the same command with --resume goes on"
     with (
         warnings_in_one_line(reporting),
-        _progress(learning.steps, reporting) as advance,
+        progress(learning.steps, reporting) as advance,
         stop_that_says(way_on),
     ):
         history = train_view_model(
@@ -252,7 +247,7 @@ def train_nvs(
         )
     save_view_model(model, folder, size=training.size, normalise=normalise)
     rows = _measure(model, measured, inputs=learning.inputs, folder=folder)
-    _write_lines(folder / METRICS, history)
+    write_lines(folder / METRICS, history)
     if scenes == SPHERES:
         _write_sample(measured, folder / SAMPLE)
     (folder / CHECKPOINT).unlink(missing_ok=True)
@@ -438,7 +433,7 @@ def render(
         check_turntable(turntable)
         check_output(turntable, force=reporting.force)
         require_other_file(turntable, scene)
-    folder = None if out is None else _check_folder(out, marker=RENDERED_FROM, resume=resume, force=reporting.force)
+    folder = None if out is None else check_folder(out, marker=RENDERED_FROM, resume=resume, force=reporting.force)
     stored = _load_scene(scene, model)
     synthesis = stored.trained.model.to(place)
     state = stored.state.to(place)
@@ -528,7 +523,7 @@ def _render_folder(
     write_text(marker, json.dumps(origin), force=True)
     rendered: list[Tensor] = []
     done = 0
-    with _progress(len(names), reporting) as advance:
+    with progress(len(names), reporting) as advance:
         try:
             for number, name in enumerate(names):
                 file = folder / name
@@ -556,7 +551,7 @@ def _render_folder(
         }
         for name, one, target in zip(posed.names, images, posed.images, strict=True)
     ]
-    _write_table(folder / TABLE, rows)
+    write_table(rows, str(folder / TABLE), force=True)
     shown = sorted(range(len(rows)), key=lambda number: bool(rows[number]["input"]))[:SHEET_ROWS]
     with atomic_path(folder / SHEET, force=True) as temporary:
         contact_sheet(posed.images[shown], images[shown]).save(temporary)
@@ -583,7 +578,7 @@ def _render_turntable(
 
     circle = turntable(scene.cameras, frames)
     images: list[Tensor] = []
-    with _progress(frames, reporting) as advance:
+    with progress(frames, reporting) as advance:
         try:
             for number in range(frames):
                 images.append(_render_one(scene, synthesis, state, circle.views([number])))
@@ -721,7 +716,7 @@ def _measure(
         {"inputs": count, "psnr": found[f"psnr_{count}"], "psnr_wrong_scene": found.get(f"wrong_scene_{count}")}
         for count in counts
     ]
-    _write_table(folder / TABLE, rows)
+    write_table(rows, str(folder / TABLE), force=True)
     known, asked, few = slice(0, min(inputs, max(counts))), slice(max(counts), None), cameras.scenes(slice(0, 2))
     with torch.no_grad():
         rendered = model(images[:2, known], few.views(known), few.views(asked))
@@ -779,54 +774,3 @@ def _require_at_least(least: int, **values: int) -> None:
     for name, value in values.items():
         if value < least:
             raise InputError(f"--{name.replace('_', '-')} is {value}", expected=f"at least {least}")
-
-
-def _check_folder(out: str, *, marker: str, resume: bool, force: bool) -> Path:
-    """The folder to write, new or of a stopped run, which has a file `marker`."""
-    if out == STREAM or not out:
-        raise InputError(f"--out is '{out}'", expected="the name of a folder to write")
-    folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise InputError("is a file", file=out, expected="the name of a folder to write")
-    if not folder.parent.is_dir():
-        raise InputError(f"the folder {folder.parent} doesn't exist", file=out, expected="an existing folder")
-    if not os.access(folder if folder.is_dir() else folder.parent, os.W_OK):
-        raise InputError("no permission to write", file=out, expected="a writable folder")
-    if resume:
-        if not (folder / marker).is_file():
-            raise InputError(f"holds no {marker}", file=out, expected="the folder of a stopped run, or no --resume")
-    elif folder.is_dir() and any(folder.iterdir()) and not force:
-        hint = "--resume to go on, or --force" if (folder / marker).is_file() else "another name, or --force"
-        raise InputError("exists already", file=out, expected=hint)
-    return folder
-
-
-def _write_lines(file: Path, entries: Sequence[Mapping[str, Any]]) -> None:
-    from assay.core.files import write_text
-
-    write_text(file, "".join(json.dumps(entry) + "\n" for entry in entries), force=True)
-
-
-def _write_table(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    from assay.core.files import write_text
-
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(file, stream.getvalue(), force=True)
-
-
-@contextmanager
-def _progress(total: int, reporting: Reporting) -> Iterator[Callable[[int, str], None]]:
-    """A line that is renewed on a terminal; nothing in a pipe."""
-    if not shows_progress(reporting):
-        yield lambda done, said: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        line = bar.add_task("", total=total)
-        yield lambda done, said: bar.update(line, completed=done, description=said)
