@@ -214,6 +214,7 @@ MEASURES = {
     "train_psnr": "PSNR in training (dB)",
     "prefill_exponent": "exponent of reading time in the number of views, at the largest",
     "render_growth": "time of rendering a view with the most input views over that with the fewest",
+    "loss_0": "denoising loss of the first chunk, before the memory has read anything",
     "loss_before": "denoising loss of the last chunk before the square is hidden",
     "loss_after": "denoising loss of the first chunk after it",
     "train_loss": "denoising loss in training",
