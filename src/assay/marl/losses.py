@@ -3,7 +3,9 @@ Q-learning.
 
 The arithmetic of targets, suppression and weights is in pure functions; `S2QLoss` holds the networks and applies it.
 Nothing here looks at values to decide what to compute, so that `torch.func.functional_call` and `torch.vmap` train many
-seeds at once where the agents are feed-forward. Axes as in `networks`: T time first, B episodes, N agents, K levels.
+seeds at once where the agents are feed-forward. Where all episodes of a batch show the same (one-step games), obs,
+state and avail may have a batch axis of 1, and where all end by termination at the last step, they may lack the entry
+behind it: both spare work and change no loss. Axes as in `networks`: T time first, B episodes, N agents, K levels.
 """
 
 from __future__ import annotations
@@ -141,8 +143,8 @@ def candidate_distribution(values: Tensor, temperature: Tensor | float) -> Tenso
 
 def masked_mean(value: Tensor, mask: Tensor) -> Tensor:
     """Σ m · value / Σ m over all axes; what the mask leaves out may be anything."""
-    kept = torch.where(mask > 0, value * mask, torch.zeros_like(value))
-    return kept.sum() / mask.expand_as(value).sum().clamp(min=1)
+    kept = torch.where(mask > 0, value * mask, 0.0)
+    return kept.sum() / mask.expand_as(kept).sum().clamp(min=1)
 
 
 class S2QLoss(nn.Module):
@@ -344,7 +346,8 @@ class S2QLoss(nn.Module):
         Parameters
         ----------
         obs : Tensor, shape (B, T + 1, N, O)
-            Observations, those after the last step included; padding may be anything finite.
+            Observations, those after the last step included; padding may be anything finite. See the module for when
+            the axes may be 1 and T instead, here and in `state` and `avail`.
         state : Tensor, shape (B, T + 1, S)
             States.
         actions : Tensor of int64, shape (B, T, N)
@@ -364,6 +367,7 @@ class S2QLoss(nn.Module):
         """
         obs, state, actions, avail = (x.transpose(0, 1).contiguous() for x in (obs, state, actions, avail))
         reward, terminated, filled = (x.transpose(0, 1).to(obs.dtype) for x in (reward, terminated, filled))
+        steps = len(actions)
         x_TBNI = self._inputs(obs, actions)
         q_K, hidden_TBNH = [], None
         for net in self.agents:
@@ -373,7 +377,7 @@ class S2QLoss(nn.Module):
         assert hidden_TBNH is not None
         greedy_KTBN = torch.stack([greedy_actions(q.detach(), avail) for q in q_K])
         joint_K = [
-            self._mix(self.mixers[k], q[:-1], actions, state[:-1], avail[:-1], best=greedy_KTBN[k, :-1])
+            self._mix(self.mixers[k], q[:steps], actions, state[:steps], best=greedy_KTBN[k, :steps])
             for k, q in enumerate(q_K)
         ]
         if self.mixer == "none":
@@ -387,7 +391,7 @@ class S2QLoss(nn.Module):
             with torch.no_grad():
                 values = self._reference(self.target_critic, x_TBNI, greedy_KTBN, state)
                 target = self._returns(reward, values[0], terminated, filled)
-            taken = self._reference(self.critic, x_TBNI[:-1], actions.unsqueeze(0), state[:-1])[0]
+            taken = self._reference(self.critic, x_TBNI[:steps], actions.unsqueeze(0), state[:steps])[0]
         losses: dict[str, Tensor] = {}
         info = {"q_mean": masked_mean(joint_K[0].detach(), filled), "target_mean": masked_mean(target, filled)}
         if values is None:
@@ -395,12 +399,13 @@ class S2QLoss(nn.Module):
             weight = self._own_weight(residual.detach())
             losses["loss_0"] = masked_mean(weight * residual.square(), filled)
         else:
-            info |= self._statistics(values[:, :-1], filled)
-            hits_KTB = same_joint_action(actions, greedy_KTBN[:, :-1])
-            losses |= self._level_losses(joint_K, target, taken.detach(), values[:, :-1], hits_KTB, filled, info)
+            values = values[:, :steps]
+            info |= self._statistics(values, filled)
+            hits_KTB = same_joint_action(actions, greedy_KTBN[:, :steps])
+            losses |= self._level_losses(joint_K, target, taken.detach(), values, hits_KTB, filled, info)
             losses["loss_reference"] = masked_mean((taken - target).square(), filled)
         if self.coordinator is not None and values is not None:
-            losses["loss_coordinator"] = self._coordinate(hidden_TBNH[:-1], state[:-1], values[:, :-1], filled, info)
+            losses["loss_coordinator"] = self._coordinate(hidden_TBNH[:steps], state[:steps], values, filled, info)
         total = sum(losses.values(), start=torch.zeros_like(losses["loss_0"]))
         return {"loss": total, **losses, **info}
 
@@ -434,8 +439,9 @@ class S2QLoss(nn.Module):
         return q, hidden
 
     def _inputs(self, obs_TBNO: Tensor, actions_TBN: Tensor) -> Tensor:
-        start = torch.full_like(actions_TBN[:1], -1)
-        last_TBN = torch.cat([start, actions_TBN])
+        last_TBN = torch.cat([torch.full_like(actions_TBN[:1], -1), actions_TBN])[: len(obs_TBNO)]
+        if self.last_action and len(obs_TBNO) == 1:
+            last_TBN = last_TBN[:, : obs_TBNO.shape[1]]
         x_TBNI = agent_inputs(
             obs_TBNO,
             last_TBN,
@@ -461,14 +467,13 @@ class S2QLoss(nn.Module):
                 before_BH = hidden_1RH[0].unflatten(0, shape).flatten(1)
         return torch.stack(heard)
 
-    def _mix(
-        self, mixer: nn.Module, q: Tensor, actions: Tensor, state: Tensor, avail: Tensor, *, best: Tensor
-    ) -> Tensor:
-        chosen = chosen_values(q, actions)
+    def _mix(self, mixer: nn.Module, q: Tensor, actions: Tensor, state: Tensor, *, best: Tensor) -> Tensor:
+        chosen = _chosen_of_all(q, actions)
         if self.mixer != "qplex":
             joint: Tensor = mixer(chosen, state)
             return joint
         known = one_hot(actions, self.spec.n_actions, dtype=q.dtype)
+        state = state.expand(*actions.shape[:-1], -1)
         joint = mixer(chosen, state, best=chosen_values(q, best), actions=known)
         return joint
 
@@ -476,26 +481,24 @@ class S2QLoss(nn.Module):
         assert self.target_agent is not None and self.target_mixer is not None
         q, _ = _run(self.target_agent, x_TBNI)
         best = greedy_actions(q, avail)
-        return self._mix(self.target_mixer, q, greedy_TBN if self.double_q else best, state, avail, best=best)
+        return self._mix(self.target_mixer, q, greedy_TBN if self.double_q else best, state, best=best)
 
     def _reference(self, critic: CentralCritic | None, x_TBNI: Tensor, actions_LTBN: Tensor, state: Tensor) -> Tensor:
         """Q* of several joint actions a state, shape (L, T, B)."""
         assert critic is not None
         q_TBNA, _ = _run(critic.agent, x_TBNI)
-        chosen = chosen_values(q_TBNA.expand(len(actions_LTBN), *q_TBNA.shape), actions_LTBN)
+        chosen = _chosen_of_all(q_TBNA, actions_LTBN)
         values: Tensor = critic(chosen, state)
         return values
 
     def _returns(self, reward: Tensor, bootstrap: Tensor, terminated: Tensor, filled: Tensor) -> Tensor:
-        return lambda_return(
-            reward.expand_as(bootstrap[:-1]),
-            bootstrap,
-            terminated.expand_as(bootstrap[:-1]),
-            filled.expand_as(bootstrap[:-1]),
-            gamma=self.gamma,
-            lam=self.td_lambda,
-            dim=0,
-        )
+        steps, episodes = reward.shape[:2]
+        bootstrap = bootstrap.expand(-1, episodes, *bootstrap.shape[2:])
+        if len(bootstrap) == steps:
+            bootstrap = torch.cat([bootstrap, torch.zeros_like(bootstrap[:1])])
+        shape = (steps, *bootstrap.shape[1:])
+        reward, terminated, filled = (x.expand(shape) for x in (reward, terminated, filled))
+        return lambda_return(reward, bootstrap, terminated, filled, gamma=self.gamma, lam=self.td_lambda, dim=0)
 
     def _own_weight(self, residual: Tensor) -> Tensor:
         return underestimation_weight(residual, self.w_c) if self.weighting == "ow" else torch.ones_like(residual)
@@ -565,6 +568,11 @@ class S2QLoss(nn.Module):
         if isinstance(self.temperature, str):
             return (self.temperature_factor * spread).clamp(min=SMALLEST_TEMPERATURE)
         return torch.full_like(spread, self.temperature)
+
+
+def _chosen_of_all(q: Tensor, actions: Tensor) -> Tensor:
+    """As `chosen_values`, for utilities that may have fewer or shorter leading axes than the actions."""
+    return chosen_values(q.expand(*actions.shape, q.shape[-1]), actions)
 
 
 def _run(net: nn.Module, x_TBNI: Tensor) -> tuple[Tensor, Tensor]:
