@@ -123,7 +123,7 @@ def random_actions(avail: NDArray[np.bool_], rng: np.random.Generator) -> NDArra
     """
     keys = rng.random(avail.shape, dtype=np.float32)
     keys += avail
-    return keys.argmax(-1)
+    return np.asarray(keys.argmax(-1), dtype=np.int64)
 
 
 def require_actions(
