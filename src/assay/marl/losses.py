@@ -438,6 +438,30 @@ class S2QLoss(nn.Module):
             hidden.append(hidden_row[0])
         return q, hidden
 
+    @torch.no_grad()
+    def joint_values(self, q: Sequence[Tensor], actions_KBN: Tensor, state_BS: Tensor) -> Tensor:
+        """Each sub-value of a joint action of its own.
+
+        Parameters
+        ----------
+        q : sequence of Tensor, shape (B, N, A)
+            Utilities of each level.
+        actions_KBN : Tensor of int64, shape (K + 1, B, N)
+            The joint action of each level, its greedy one.
+        state_BS : Tensor, shape (B, S)
+            States.
+
+        Returns
+        -------
+        Tensor, shape (K + 1, B)
+            Q_k; the sum over agents where nothing mixes their values.
+        """
+        values = [
+            self._mix(mixer, q_k, actions, state_BS, best=actions)
+            for mixer, q_k, actions in zip(self.mixers, q, actions_KBN, strict=True)
+        ]
+        return torch.stack([value.sum(-1) for value in values] if self.mixer == "none" else values)
+
     def _inputs(self, obs_TBNO: Tensor, actions_TBN: Tensor) -> Tensor:
         last_TBN = torch.cat([torch.full_like(actions_TBN[:1], -1), actions_TBN])[: len(obs_TBNO)]
         if self.last_action and len(obs_TBNO) == 1:

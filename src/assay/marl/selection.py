@@ -184,7 +184,7 @@ class TeamMemory:
         """
         loss = self.loss
         x_BNI = agent_inputs(
-            self._tensor(obs),
+            self.tensor(obs),
             torch.from_numpy(self.last_actions).to(self._parameter.device),
             n_actions=loss.spec.n_actions,
             last_action=loss.last_action,
@@ -230,16 +230,15 @@ class TeamMemory:
         q_BNA = q[0].unflatten(0, self._x_BNI.shape[:2])
         actions = torch.from_numpy(greedy).to(q_BNA.device)
         chosen = q_BNA.expand(len(greedy), *q_BNA.shape).gather(-1, actions.unsqueeze(-1)).squeeze(-1)
-        values: Tensor = critic(chosen, self._tensor(state))
+        values: Tensor = critic(chosen, self.tensor(state))
         return values
 
     def oracle_distribution(self, greedy: NDArray[np.int64], state: NDArray[np.float32]) -> NDArray[np.float64]:
         """P after the last `look`, shape (N, K + 1), from Q̄* itself."""
         values = self.reference_values(greedy, state)
         with torch.no_grad():
-            probability: NDArray[np.float64] = (
-                candidate_distribution(values.double(), self.loss.current_temperature().double()).T.cpu().numpy()
-            )
+            temperature = self.loss.current_temperature().double()
+            probability: NDArray[np.float64] = candidate_distribution(values.double(), temperature).T.cpu().numpy()
         return probability
 
     def _team_hidden(self) -> Tensor:
@@ -257,9 +256,11 @@ class TeamMemory:
             assert isinstance(inputs, torch.nn.Linear)
             code: Tensor = coordinator.encode(self._parameter.new_zeros(self.instances, inputs.in_features))
             return code
-        return coordinator.encode(self._team_hidden())
+        heard: Tensor = coordinator.encode(self._team_hidden())
+        return heard
 
-    def _tensor(self, array: NDArray[np.float32]) -> Tensor:
+    def tensor(self, array: NDArray[np.float32]) -> Tensor:
+        """An array on the networks' device and in their dtype."""
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._parameter.device, self._parameter.dtype)
 
 
