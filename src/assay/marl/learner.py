@@ -307,7 +307,9 @@ class Learner:
         )
         frame = env.reset()
         frames: list[Frame] = [frame]
-        choices, rewards, raw = [], [], []
+        choices: list[NDArray[np.int64]] = []
+        rewards: list[NDArray[np.float32]] = []
+        raw: list[NDArray[np.float32]] = []
         running = np.ones(env.n, np.bool_)
         length, terminated = np.zeros(env.n, np.int64), np.zeros(env.n, np.bool_)
         entropies, together, drawn = 0.0, 0, 0
@@ -662,8 +664,8 @@ class Learner:
         if shares and min(shares) > ONE_SIDED and s.K > 0 and s.selector not in ("greedy", "uniform"):
             warnings.warn(
                 f"one sub-value was chosen with probability above {ONE_SIDED} throughout the last window, so the "
-                f"others are never tried: temperature={s.temperature} is small beside the gaps between candidates' values; "
-                "temperature='auto' follows them",
+                f"others are never tried: temperature={s.temperature} is small beside the gaps between the candidates' "
+                "values; temperature='auto' follows them",
                 stacklevel=3,
             )
 

@@ -238,13 +238,15 @@ class TeamMemory:
         values = self.reference_values(greedy, state)
         with torch.no_grad():
             temperature = self.loss.current_temperature().double()
-            probability: NDArray[np.float64] = candidate_distribution(values.double(), temperature).T.cpu().numpy()
-        return probability
+            probability = candidate_distribution(values.double(), temperature).T
+        shares: NDArray[np.float64] = probability.cpu().numpy()
+        return shares
 
     def _team_hidden(self) -> Tensor:
         hidden = self.hidden[0]
         assert hidden is not None
-        return hidden.unflatten(0, (self.instances, -1)).flatten(1)
+        joined: Tensor = hidden.unflatten(0, (self.instances, -1)).flatten(1)
+        return joined
 
     def _code(self) -> Tensor:
         coordinator = self.loss.coordinator
@@ -254,10 +256,8 @@ class TeamMemory:
         if self.hidden[0] is None:
             inputs = coordinator.encoder[0]
             assert isinstance(inputs, torch.nn.Linear)
-            code: Tensor = coordinator.encode(self._parameter.new_zeros(self.instances, inputs.in_features))
-            return code
-        heard: Tensor = coordinator.encode(self._team_hidden())
-        return heard
+            return coordinator.encode(self._parameter.new_zeros(self.instances, inputs.in_features))
+        return coordinator.encode(self._team_hidden())
 
     def tensor(self, array: NDArray[np.float32]) -> Tensor:
         """An array on the networks' device and in their dtype."""
