@@ -6,6 +6,7 @@ on only when the later stages are known.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ class ChainGame(VecEnv):
 
     Parameters
     ----------
-    payoffs : int or (h, A, ..., A) array_like
+    payoffs : int or sequence of h (A, ..., A) array_like
         The team's reward for each joint action at each of the h stages. A number stands for so many stages of two
         agents with three actions each, which earn 8, 4 or 6 when they agree and nothing otherwise.
     n : int
@@ -58,7 +59,7 @@ class ChainGame(VecEnv):
 
     def __init__(
         self,
-        payoffs: int | ArrayLike,
+        payoffs: int | Iterable[ArrayLike],
         n: int = 1,
         *,
         goes_on: ArrayLike | None = None,
@@ -68,14 +69,17 @@ class ChainGame(VecEnv):
         if isinstance(payoffs, int):
             if payoffs < 1:
                 raise InputError(f"the number of stages is {payoffs}", expected="at least 1")
-            payoffs = np.broadcast_to(np.diag(DIAGONAL), (payoffs, 3, 3))
-        stages = [require_payoff(stage, what=f"the payoff of stage {h}") for h, stage in enumerate(np.asarray(payoffs))]
+            payoffs = [np.diag(DIAGONAL)] * payoffs
+        stages = [require_payoff(stage, what=f"the payoff of stage {h}") for h, stage in enumerate(payoffs)]
         if n < 1:
             raise InputError(f"n is {n}", expected="at least 1")
         if not noise >= 0:
             raise InputError(f"noise is {noise}", expected="0 or a positive standard deviation")
         if not stages:
             raise InputError("the number of stages is 0", expected="at least 1")
+        for h, stage in enumerate(stages):
+            if stage.shape != stages[0].shape:
+                raise InputError(f"the payoff of stage {h} has the shape {stage.shape}", expected=f"{stages[0].shape}")
         self.payoffs: NDArray[Any] = np.stack(stages)
         if goes_on is None:
             leads = np.zeros(self.payoffs.shape, dtype=bool)

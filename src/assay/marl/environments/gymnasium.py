@@ -121,6 +121,9 @@ def make_gymnasium(name: str, *, module: str | None = None, render: bool = False
         return gymnasium.make(name, disable_env_checker=True, **options)
     except gymnasium.error.Error as error:
         raise InputError(f"Gymnasium has no environment {name!r}: {error}", expected="a registered name") from error
+    except TypeError as error:
+        known = ", ".join(f"{option}={value}" for option, value in options.items())
+        raise InputError(f"{name} can't be made with {known}", expected="options that it has") from error
 
 
 def foraging_is_done(env: Any) -> bool:

@@ -270,9 +270,9 @@ def _parallel_env(kind: str, target: str, *, render: bool, options: Mapping[str,
     except ImportError as error:
         if kind == "mpe" and getattr(error, "name", None) == name:
             raise InputError(f"mpe2 has no environment {target!r}", expected="one such as simple_spread_v3") from error
-        raise MissingPackageError(
-            name.partition(".")[0], what=f"{kind}:{target}", extra="marl-envs" if kind == "mpe" else None
-        ) from error
+        if kind == "mpe":
+            raise MissingPackageError("mpe2", what=f"mpe:{target}", extra="marl-envs") from error
+        raise InputError(f"{name} can't be imported: {error}", expected="a module that is installed") from error
     make = getattr(module, "parallel_env", None)
     if make is None:
         raise InputError(f"{name} has no function parallel_env", expected="a module of a PettingZoo environment")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.core.errors import InputError, MissingPackageError
+from assay.core.errors import AssayError, InputError, MissingPackageError
 from assay.marl.environments.instances import Moment, Team
 
 __all__ = ["FootballTeam", "PyMARLTeam", "make_football", "make_smac", "make_smacv2"]
@@ -26,6 +26,8 @@ SMACV2_UNITS = {
 """Of each race: the units that teams are drawn from, and those that no team may consist of alone."""
 SMACV2_WEIGHTS = [0.45, 0.45, 0.1]
 SMACV2_MAP = 32
+UNPUBLISHED = "needs the package {} of the WhiRL group, which is installed from its repository, and StarCraft II"
+"""What to say where a package can't be had by its name: smac on PyPI is another package."""
 
 
 class PyMARLTeam(Team):
@@ -164,7 +166,7 @@ def make_smac(name: str, **options: Any) -> Any:
     try:
         make = importlib.import_module("smac.env").StarCraft2Env
     except ImportError as error:
-        raise MissingPackageError("smac", what=f"the map {name}") from error
+        raise AssayError(f"the map {name} {UNPUBLISHED.format('smac')}") from error
     return make(map_name=name, **options)
 
 
@@ -192,7 +194,7 @@ def make_smacv2(name: str, **options: Any) -> Any:
     try:
         make = importlib.import_module("smacv2.env.starcraft2.wrapper").StarCraftCapabilityEnvWrapper
     except ImportError as error:
-        raise MissingPackageError("smacv2", what=f"the scenario {name}") from error
+        raise AssayError(f"the scenario {name} {UNPUBLISHED.format('smacv2')}") from error
     units, not_alone = SMACV2_UNITS[race]
     teams = {
         "dist_type": "weighted_teams",
