@@ -58,7 +58,7 @@ def lambda_return(
     tensor([[1.8410, 1.2240, 2.0000]])
     """
     rewards, values = reward.unbind(dim), bootstrap.unbind(dim)
-    real, goes_on = (filled > 0).unbind(dim), (gamma * (1 - terminated)).unbind(dim)
+    real, goes_on = (filled > 0).unbind(dim), (gamma * (1 - terminated.to(reward.dtype))).unbind(dim)
     zero = torch.zeros_like(values[0])
     following = values[-1]
     returns: list[Tensor] = []
