@@ -10,47 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from assay.core.errors import InputError
 from assay.marl.environments.vector import Frame, Step, VecEnv, require_actions
+from assay.marl.payoff_files import require_payoff
 from assay.marl.spec import EnvSpec
 
 __all__ = ["MatrixGame", "require_payoff"]
-
-
-def require_payoff(payoff: ArrayLike, *, what: str = "payoff", file: str | None = None) -> NDArray[np.float64]:
-    """Refuse what isn't a payoff: one number for each joint action, all agents having the same actions.
-
-    Parameters
-    ----------
-    payoff : array_like
-        What was given.
-    what : str
-        Its name, for the message.
-    file : str, optional
-        Where it comes from, for the message.
-
-    Returns
-    -------
-    (A, ..., A) array of float64
-        With one axis an agent.
-
-    Raises
-    ------
-    InputError
-        The shape isn't that of a square or hypercube, or a number isn't finite.
-    """
-    try:
-        values = np.asarray(payoff, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"{what} isn't an array of numbers", file=file, expected="a number a joint action") from None
-    if values.ndim < 1 or len(set(values.shape)) != 1 or values.shape[0] < 1:
-        raise InputError(
-            f"{what} has the shape {values.shape}",
-            file=file,
-            expected="a square, or a hypercube with one axis an agent: every agent has the same number of actions",
-        )
-    if not np.isfinite(values).all():
-        place = tuple(map(int, np.argwhere(~np.isfinite(values))[0]))
-        raise InputError(f"{what} is {values[place]} at {place}", file=file, expected="finite numbers")
-    return values
 
 
 class MatrixGame(VecEnv):
