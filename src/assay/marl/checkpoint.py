@@ -39,7 +39,7 @@ def write_checkpoint(
 
     header = {"format": FORMAT, "version": str(VERSION), "facts": json.dumps(facts, default=_plain)}
     with atomic_path(path, force=force) as temporary:
-        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, temporary, metadata=header)
+        save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, temporary, metadata=header)
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
