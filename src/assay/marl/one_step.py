@@ -1,10 +1,10 @@
 """Games of one step, with all seeds trained as one batched problem.
 
-Every parameter has a leading axis of seeds, and one traced program takes the gradients of `S2QLoss` for all of them: the
-loss is the one that any environment is trained with. A game of one step has one observation, so that a batch of episodes
-is known by how often each pair of joint action and reward occurs in it; the loss is evaluated once a pair, weighted by
-that number, wherever there are fewer pairs than episodes. Axes: G seeds, L sub-values, N agents, P parameters,
-U updates; E environments, B episodes of a batch, C joint actions, V payoffs in force one after the other.
+Every parameter has a leading axis of seeds, and one traced program takes the gradients of `S2QLoss` for all of them:
+the loss is the one that any environment is trained with. A game of one step has one observation, so that a batch of
+episodes is known by how often each pair of joint action and reward occurs in it; the loss is evaluated once a pair,
+weighted by that number, wherever there are fewer pairs than episodes. Axes: G seeds, L sub-values, N agents,
+P parameters, U updates, E environments, B episodes of a batch, C joint actions, V payoffs one after the other.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class OneStepSettings:
     K, mixer, central, temperature, suppression, alpha, floor, weighting, w_c
         As for `S2QLoss`.
     selector : str
-        Who chooses the level that a team follows: ``coordinator`` (the learnt distribution), ``oracle`` (the exact one),
-        ``uniform``, ``independent`` (each agent draws its own) or ``greedy`` (always level 0).
+        Who chooses the level that a team follows: ``coordinator`` (the learnt distribution), ``oracle`` (the exact
+        one), ``uniform``, ``independent`` (each agent draws its own) or ``greedy`` (always level 0).
     mix : float
         The probability that an episode follows a drawn level at all.
     hidden, embed, hypernet, critic_width : int
@@ -170,21 +170,24 @@ class OneStepRun:
         found = self.returns
         for start, end, payoff in self._spans():
             found[start:end] -= payoff.max()
-        return found == 0
+        return np.asarray(found == 0)
 
-    def lock_rate(self, update: int) -> NDArray[np.float64]:
-        """The share of seeds whose level k is the joint action of rank k + 1, for each level, shape (L,).
+    def locked(self, update: int) -> NDArray[np.bool_]:
+        """Whether each seed's level k is the joint action of rank k + 1 before an update, shape (G, L).
 
         Joint actions with equal payoffs share their ranks, and a level that repeats a lower one doesn't count.
         """
         payoff = next(payoff for start, payoff in reversed(self.payoffs) if start <= update)
         greedy = self.greedy[update].astype(np.int64)
         ranked = np.sort(payoff, axis=None)[::-1][: greedy.shape[1]]
-        right = payoff[tuple(np.moveaxis(greedy, -1, 0))] == ranked
-        new = np.ones(right.shape, dtype=bool)
+        right = np.asarray(payoff[tuple(np.moveaxis(greedy, -1, 0))] == ranked)
         for level in range(1, greedy.shape[1]):
-            new[:, level] = (greedy[:, level, None] != greedy[:, :level]).any(axis=-1).all(axis=1)
-        return np.asarray((right & new).mean(axis=0))
+            right[:, level] &= (greedy[:, level, None] != greedy[:, :level]).any(axis=-1).all(axis=1)
+        return right
+
+    def lock_rate(self, update: int) -> NDArray[np.float64]:
+        """The share of seeds whose level k is the joint action of rank k + 1 before an update, shape (L,)."""
+        return np.asarray(self.locked(update).mean(axis=0))
 
     def recovery(self, change: int = 0, *, share: float = SHARE_OF_SEEDS) -> int | None:
         """Updates after the payoff came into force until a share of the seeds is optimal and stays so.
@@ -287,7 +290,9 @@ def _schedule(
     for update, changed in shifts:
         later = require_payoff(changed, what=f"the payoff from update {update} on")
         if later.shape != first.shape:
-            raise InputError(f"the payoff from update {update} on has the shape {later.shape}", expected=f"{first.shape}")
+            raise InputError(
+                f"the payoff from update {update} on has the shape {later.shape}", expected=f"{first.shape}"
+            )
         if not schedule[-1][0] < update < updates:
             raise InputError(f"the payoff changes at update {update}", expected=f"updates that rise, below {updates}")
         schedule.append((update, later))
@@ -302,17 +307,20 @@ class _Game(nn.Module):
         self.learner, self.selector = learner, selector
 
     def forward(self, what: str, *given: Tensor) -> Any:
-        return {"losses": self._losses, "candidates": self._candidates, "values": self._values}[what](*given)
+        parts: Mapping[str, Callable[..., Any]] = {
+            "losses": self._losses,
+            "candidates": self._candidates,
+            "values": self._values,
+        }
+        return parts[what](*given)
 
     def _losses(self, actions_BTN: Tensor, reward_BT: Tensor, filled_BT: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         spec = self.learner.spec
-        episodes, steps = reward_BT.shape
-        one = torch.ones(episodes, steps + 1, 1)
         losses = self.learner(
-            obs=one.unsqueeze(-1).expand(-1, -1, spec.n_agents, -1),
-            state=one,
+            obs=torch.ones(1, 1, spec.n_agents, 1),
+            state=torch.ones(1, 1, 1),
             actions=actions_BTN,
-            avail=torch.ones(episodes, steps + 1, spec.n_agents, spec.n_actions, dtype=torch.bool),
+            avail=torch.ones(1, 1, spec.n_agents, spec.n_actions, dtype=torch.bool),
             reward=reward_BT,
             terminated=torch.ones_like(reward_BT),
             filled=filled_BT,
@@ -418,7 +426,7 @@ class _Trainer:
         ]
         games = [_Game(learner, s.selector) for learner in learners]
         self.game = games[0]
-        every, self.buffers = stack_module_state(games)  # type: ignore[arg-type]
+        every, self.buffers = stack_module_state(games)
         trainable = [name for name, parameter in self.game.named_parameters() if parameter.requires_grad]
         self.fixed = {name: value.detach() for name, value in every.items() if name not in trainable}
         self.flat_GP = torch.cat([every[name].detach().reshape(self.G, -1) for name in trainable], 1)
@@ -429,9 +437,7 @@ class _Trainer:
             size = every[name][0].numel()
             self.learnt[name] = self.flat_GP[:, start : start + size].view(shape)
             start += size
-        self.copies = [
-            (value, self.learnt[_source_of(name)]) for name, value in self.fixed.items() if _source_of(name)
-        ]
+        self.copies = [(value, self.learnt[_source_of(name)]) for name, value in self.fixed.items() if _source_of(name)]
         self.flat_GP.requires_grad_(True)
         self.optimizer = torch.optim.Adam([self.flat_GP], lr=s.lr)
 
@@ -474,9 +480,7 @@ class _Trainer:
             at = step % BLOCK
             if at == 0:
                 draws = self._draws()
-            greedy_GLN, probability_GL = (
-                x.numpy() for x in candidates({**self.fixed, **self.buffers, **self.learnt})
-            )
+            greedy_GLN, probability_GL = (x.numpy() for x in candidates({**self.fixed, **self.buffers, **self.learnt}))
             self._collect(greedy_GLN, probability_GL, draws, at, max(update, 0), version, visits_VGC)
             if update < 0:
                 continue
@@ -542,7 +546,7 @@ class _Trainer:
         actions_GEN = np.where(draws["explore"][:, at] < epsilon, random_GEN, actions_GEN)
         cell_GE = np.ravel_multi_index(tuple(np.moveaxis(actions_GEN, -1, 0)), self.shape)
         reward_GE = self.rewards_VC[version, cell_GE] + s.noise * draws["noise"][:, at]
-        np.add.at(visits_VGC, (version, np.arange(G)[:, None], cell_GE), 1)
+        np.add.at(visits_VGC[version], (np.arange(G)[:, None], cell_GE), 1)
         places = (self.written + np.arange(s.environments)) % s.replay
         self.memory_cell[:, places], self.memory_reward[:, places] = cell_GE, reward_GE
         self.memory_version[:, places] = version
@@ -553,13 +557,13 @@ class _Trainer:
         return np.arange(self.G)[:, None], (draws_GB * self.stored).astype(np.int64)
 
     def _merged_batch(self, draws_GB: NDArray[np.float64]) -> tuple[Tensor, Tensor, Tensor]:
-        """Each joint action as an "episode" with a step a payoff; `filled` says how often it was sampled."""
+        """Each pair of payoff and joint action as an episode; `filled` says how often it was sampled."""
         rows, chosen = self._sampled(draws_GB)
         versions, cells = self.rewards_VC.shape
-        pair = (rows * cells + self.memory_cell[rows, chosen]) * versions + self.memory_version[rows, chosen]
-        counts = np.bincount(pair.ravel(), minlength=self.G * cells * versions).reshape(self.G, cells, versions)
-        actions = torch.from_numpy(self.cells)[None, :, None].expand(self.G, -1, versions, -1)
-        reward = torch.from_numpy(self.rewards_VC.T.astype(np.float32))[None].expand(self.G, -1, -1)
+        pair = (rows * versions + self.memory_version[rows, chosen]) * cells + self.memory_cell[rows, chosen]
+        counts = np.bincount(pair.ravel(), minlength=self.G * versions * cells).reshape(self.G, -1, 1)
+        actions = torch.from_numpy(np.tile(self.cells, (versions, 1)))[None, :, None].expand(self.G, -1, -1, -1)
+        reward = torch.from_numpy(self.rewards_VC.astype(np.float32).reshape(1, -1, 1)).expand(self.G, -1, -1)
         return actions, reward, torch.from_numpy(counts.astype(np.float32))
 
     def _plain_batch(self, draws_GB: NDArray[np.float64]) -> tuple[Tensor, Tensor, Tensor]:

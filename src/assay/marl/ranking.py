@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from assay.core.errors import InputError
-from assay.marl.monotone import Fit, additive_projection, monotone_projection
+from assay.marl.monotone import TIE, Fit, additive_projection, monotone_projection
 
 __all__ = ["Ranking", "successive_ranking", "sufficient_alpha"]
 
@@ -138,8 +138,8 @@ def successive_ranking(
     fits: list[Fit] = []
     for _ in range(K + 1):
         targets.append(values - loss * taken)
-        fits.append(_fit(targets[-1], projection, weights))
-        actions.append(min(fits[-1].tops, key=lambda cell: bool(taken[cell])))
+        fits.append(_fit(targets[-1], projection, weights, tie=TIE * float(np.ptp(values))))
+        actions.append(min(fits[-1].tops, key=lambda cell: (bool(taken[cell]), -targets[-1][cell])))
         taken[actions[-1]] = True
     ranked = np.sort(values, axis=None)[::-1]
     locks = tuple(
@@ -154,14 +154,14 @@ def successive_ranking(
     )
 
 
-def _fit(target: Tensor, projection: str, weights: ArrayLike | None) -> Fit:
+def _fit(target: Tensor, projection: str, weights: ArrayLike | None, *, tie: float) -> Fit:
     if projection == "monotone":
         return monotone_projection(target, weights)
     if projection == "additive":
         return additive_projection(target, weights)
     if projection != "table":
         raise InputError(f"projection is '{projection}'", expected="'table', 'monotone' or 'additive'")
-    cells = tuple(tuple(int(action) for action in cell) for cell in np.argwhere(target == target.max()))
+    cells = tuple(tuple(int(action) for action in cell) for cell in np.argwhere(target >= target.max() - tie))
     return Fit(target, 0.0, cells, True)
 
 
