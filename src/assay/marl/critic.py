@@ -46,7 +46,12 @@ class CentralCritic(nn.Module):
         self.agent = AgentNet(inputs, hidden, n_actions, recurrent=recurrent)
         self.first = nn.Linear(n_agents + state_size, width)
         self.rest = nn.Sequential(
-            nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)
+            nn.ReLU(inplace=True),
+            nn.Linear(width, width),
+            nn.ReLU(inplace=True),
+            nn.Linear(width, width),
+            nn.ReLU(inplace=True),
+            nn.Linear(width, 1),
         )
         self.baseline = nn.Sequential(nn.Linear(state_size, width), nn.ReLU(), nn.Linear(width, 1))
 
@@ -66,6 +71,6 @@ class CentralCritic(nn.Module):
             Q*.
         """
         of_state = functional.linear(state, self.first.weight[:, self.n_agents :], self.first.bias)
-        inner = functional.linear(chosen, self.first.weight[:, : self.n_agents]) + of_state
+        inner = functional.linear(chosen, self.first.weight[:, : self.n_agents]).add_(of_state)
         value: Tensor = self.rest(inner) + self.baseline(state)
         return torch.squeeze(value, -1)

@@ -112,11 +112,11 @@ class AgentNet(nn.Module):
         hidden_TRH : Tensor, shape (T, R, H)
             The state after each step.
         """
-        inner_TRH = torch.relu(self.into(x_TRI))
+        inner_TRH = torch.relu_(self.into(x_TRI))
         if self.recurrent:
             hidden_TRH, _ = self.core(inner_TRH, None if state_RH is None else state_RH.unsqueeze(0))
         else:
-            hidden_TRH = torch.relu(self.core(inner_TRH))
+            hidden_TRH = torch.relu_(self.core(inner_TRH))
         return self.out(hidden_TRH), hidden_TRH
 
 

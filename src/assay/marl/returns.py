@@ -57,15 +57,16 @@ def lambda_return(
     >>> lambda_return(reward, value, torch.tensor([[0.0, 0.0, 1.0]]), torch.ones(1, 3), gamma=0.9, lam=0.6)
     tensor([[1.8410, 1.2240, 2.0000]])
     """
-    rewards, values = reward.unbind(dim), bootstrap.unbind(dim)
-    real, goes_on = (filled > 0).unbind(dim), (gamma * (1 - terminated.to(reward.dtype))).unbind(dim)
-    zero = torch.zeros_like(values[0])
-    following = values[-1]
+    real, ended = filled > 0, terminated > 0
+    ahead = bootstrap.narrow(dim, 1, bootstrap.shape[dim] - 1)
+    # Padding may hold anything, so it is replaced and not multiplied away: 0 · nan is nan.
+    ahead = torch.where(real & ~ended, ahead, 0.0)
+    after = torch.cat([real.narrow(dim, 1, real.shape[dim] - 1), torch.zeros_like(real.narrow(dim, 0, 1))], dim)
+    known = torch.where(real, reward + gamma * (1 - lam * after.to(reward.dtype)) * ahead, 0.0)
+    carried = gamma * lam * (real & after & ~ended).to(reward.dtype)
+    return_ = torch.zeros_like(known.select(dim, 0))
     returns: list[Tensor] = []
-    for t in reversed(range(len(rewards))):
-        # Padding may hold anything, so it is replaced and not multiplied away: 0 · nan is nan.
-        ahead = (1 - lam) * values[t + 1] + lam * following
-        return_ = torch.where(real[t], rewards[t] + torch.where(goes_on[t] > 0, goes_on[t] * ahead, zero), zero)
-        following = torch.where(real[t], return_, values[t])
+    for now, factor in zip(reversed(known.unbind(dim)), reversed(carried.unbind(dim)), strict=True):
+        return_ = torch.addcmul(now, factor, return_)
         returns.append(return_)
     return torch.stack(returns[::-1], dim)
