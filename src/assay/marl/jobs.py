@@ -131,6 +131,8 @@ class Learning:
         100000.
     device
         auto, cpu, cuda or cuda:N.
+    threads
+        Of PyTorch on a CPU. Networks of this size gain little from a second one, and lose much where cores are shared.
     """
 
     k: WholeNumber = 2
@@ -151,6 +153,7 @@ class Learning:
     buffer_size: WholeNumber = 5000
     epsilon_steps: WholeNumber | None = None
     device: str = "auto"
+    threads: WholeNumber = 1
 
 
 BY_DEFAULT, AS_USUAL = Learning(), Reporting()
@@ -218,7 +221,9 @@ def train(
     for name, value in (("eval-every", eval_every), ("horizon", horizon), ("epsilon-steps", learning.epsilon_steps)):
         if value is not None and value < 1:
             raise InputError(f"--{name} is {value}", expected="at least 1")
+    _require_counts(threads=learning.threads)
     folder = _check_folder(out, resume=resume, force=reporting.force)
+    _use_threads(learning.threads)
     with naming_options(OPTIONS):
         settings = _settings(learning, steps)
     plan = RunPlan(
@@ -313,6 +318,7 @@ def evaluate(
             check_output(file, force=reporting.force)
     if out is not None and out != STREAM and not out.lower().endswith(".csv"):
         raise InputError(f"unknown ending '{Path(out).suffix}'", file=out, expected=".csv")
+    _use_threads(1)
     with naming_options({"device": "--device"}):
         learner = load_learner(checkpoint, device=_device(device))
     plan = _plan_of(checkpoint, env=env, reward=reward, horizon=horizon)
@@ -457,6 +463,7 @@ def game(
         "noise": noise,
         "flush": flush,
     }
+    _use_threads(1)
     runs: dict[str, OneStepRun] = {}
     updates_of_shifts = [update for update, _ in later]
     stopped = ""
@@ -649,6 +656,12 @@ def _device(name: str) -> str:
     from assay.core.device import resolve_device
 
     return str(resolve_device(name))
+
+
+def _use_threads(number: int) -> None:
+    import torch
+
+    torch.set_num_threads(number)
 
 
 def _seeds(text: str) -> tuple[int, ...]:
