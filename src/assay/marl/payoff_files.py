@@ -182,33 +182,32 @@ def _array(file: Path) -> NDArray[np.float64]:
 
 
 def _square(rows: list[tuple[int, list[str]]], file: Path) -> Game:
-    """A table of two agents, with or without the names of actions."""
-    header = None
-    if not all(map(_is_number, rows[0][1][1:] or rows[0][1])):
-        header = rows[0][1]
+    """A table of two agents, with or without the names of actions.
+
+    The first row has names if one of its cells after the first is no number, or if its first cell is empty; the first
+    column has them if no cell of it is a number, or if it stands under an empty cell.
+    """
+    head = rows[0][1]
+    has_header = head[0] == "" or not all(map(_is_number, head[1:] or head))
+    if has_header:
         rows = rows[1:]
     if not rows:
         raise InputError("holds a header alone", file=file, expected="a row of payoffs for each action")
+    has_labels = (has_header and head[0] == "") or not any(_is_number(row[0]) for _, row in rows)
     width = len(rows[0][1])
-    labelled = width == len(rows) + 1
-    first = [row[0] for _, row in rows] if labelled else [str(number) for number in range(len(rows))]
-    numbers = np.empty((len(rows), width - labelled))
+    numbers = np.empty((len(rows), width - has_labels))
     for place, (line, row) in enumerate(rows):
         if len(row) != width:
-            raise InputError(f"has {len(row)} cells", file=file, row=line, expected=f"{width}, as in the first row")
-        for column, cell in enumerate(row[labelled:]):
-            if not _is_number(cell):
-                raise InputError(
-                    f"{cell!r} is not a number", file=file, row=line, column=column + 1 + labelled, expected="a payoff"
-                )
+            raise InputError(f"has {len(row)} cells", file=file, row=line, expected=f"{width}, as in the rows above")
+        for column, cell in enumerate(row[has_labels:]):
+            if not (_is_number(cell) and np.isfinite(float(cell))):
+                wrong = f"{cell!r} is not {'finite' if _is_number(cell) else 'a number'}"
+                raise InputError(wrong, file=file, row=line, column=column + 1 + has_labels, expected="a payoff")
             numbers[place, column] = float(cell)
-            if not np.isfinite(numbers[place, column]):
-                raise InputError(
-                    f"{cell!r} is not finite", file=file, row=line, column=column + 1 + labelled, expected="a payoff"
-                )
     payoff = require_payoff(numbers, file=str(file))
-    second = header[-payoff.shape[0] :] if header is not None else [str(number) for number in range(len(rows))]
-    return Game(payoff, (tuple(first), tuple(second)))
+    counted = tuple(map(str, range(len(payoff))))
+    first = tuple(row[0] for _, row in rows) if has_labels else counted
+    return Game(payoff, (first, tuple(head[-len(payoff) :]) if has_header else counted))
 
 
 def _long(rows: list[tuple[int, list[str]]], file: Path) -> Game:
