@@ -86,7 +86,7 @@ def _episode_sums(loss: S2QLoss, e: dict[str, Tensor], steps: int) -> dict[str, 
     def critic(net: Any, q: Tensor, t: int, actions: list[int]) -> float:
         chosen = torch.stack([q[t, i, a] for i, a in enumerate(actions)])
         hidden = net.first(torch.cat([chosen, e["state"][t]]))
-        return float(net.rest(hidden) + net.baseline(e["state"][t]))
+        return float(net.rest(torch.relu(hidden)) + net.baseline(e["state"][t]))
 
     target = [0.0] * steps
     for t in reversed(range(steps)):

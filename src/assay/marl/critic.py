@@ -46,7 +46,6 @@ class CentralCritic(nn.Module):
         self.agent = AgentNet(inputs, hidden, n_actions, recurrent=recurrent)
         self.first = nn.Linear(n_agents + state_size, width)
         self.rest = nn.Sequential(
-            nn.ReLU(inplace=True),
             nn.Linear(width, width),
             nn.ReLU(inplace=True),
             nn.Linear(width, width),
@@ -71,6 +70,8 @@ class CentralCritic(nn.Module):
             Q*.
         """
         of_state = functional.linear(state, self.first.weight[:, self.n_agents :], self.first.bias)
-        inner = functional.linear(chosen, self.first.weight[:, : self.n_agents]).add_(of_state)
-        value: Tensor = self.rest(inner) + self.baseline(state)
-        return torch.squeeze(value, -1)
+        inner = torch.relu_(functional.linear(chosen, self.first.weight[:, : self.n_agents]) + of_state)
+        # Rows are flattened first: what a linear layer makes of a matrix may be changed in place at no cost.
+        value: Tensor = self.rest(inner.flatten(0, -2)).view(inner.shape[:-1])
+        total: Tensor = value + self.baseline(state).squeeze(-1)
+        return total

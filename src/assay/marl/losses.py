@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from assay.core.errors import InputError
 from assay.marl.critic import CentralCritic
 from assay.marl.mixers import make_mixer
-from assay.marl.networks import CODE, AgentNet, Coordinator, agent_inputs, one_hot, seeded
+from assay.marl.networks import CODE, AgentNet, Coordinator, agent_inputs, one_hot, run_together, seeded
 from assay.marl.returns import lambda_return
 from assay.marl.spec import EnvSpec
 
@@ -365,16 +365,13 @@ class S2QLoss(nn.Module):
             ``state_error``, ``p_max`` and ``entropy`` of the distribution over candidates, ``q_mean``,
             ``target_mean``, ``temperature``, ``value_range``, ``value_spread``.
         """
-        obs, state, actions, avail = (x.transpose(0, 1).contiguous() for x in (obs, state, actions, avail))
+        obs, actions, avail = (x.transpose(0, 1) for x in (obs, actions, avail))
+        state = state.transpose(0, 1).contiguous()
         reward, terminated, filled = (x.transpose(0, 1).to(obs.dtype) for x in (reward, terminated, filled))
         steps = len(actions)
         x_TBNI = self._inputs(obs, actions)
-        q_K, hidden_TBNH = [], None
-        for net in self.agents:
-            q, hidden = _run(net, x_TBNI)
-            q_K.append(q)
-            hidden_TBNH = hidden if hidden_TBNH is None else hidden_TBNH
-        assert hidden_TBNH is not None
+        found = run_together(self._online(), x_TBNI)
+        q_K, hidden_TBNH = [q for q, _ in found[: self.levels]], found[0][1]
         greedy_KTBN = torch.stack([greedy_actions(q.detach(), avail) for q in q_K])
         joint_K = [
             self._mix(self.mixers[k], q[:steps], actions, state[:steps], best=greedy_KTBN[k, :steps])
@@ -389,9 +386,9 @@ class S2QLoss(nn.Module):
             values = None
         else:
             with torch.no_grad():
-                values = self._reference(self.target_critic, x_TBNI, greedy_KTBN, state)
+                values = self._slow_reference(x_TBNI, greedy_KTBN, state)
                 target = self._returns(reward, values[0], terminated, filled)
-            taken = self._reference(self.critic, x_TBNI[:steps], actions.unsqueeze(0), state[:steps])[0]
+            taken = self.critic(_chosen_of_all(found[-1][0][:steps], actions), state[:steps])
         losses: dict[str, Tensor] = {}
         info = {"q_mean": masked_mean(joint_K[0].detach(), filled), "target_mean": masked_mean(target, filled)}
         if values is None:
@@ -462,6 +459,11 @@ class S2QLoss(nn.Module):
         ]
         return torch.stack([value.sum(-1) for value in values] if self.mixer == "none" else values)
 
+    def _online(self) -> list[AgentNet]:
+        """The agent networks that learn: of the sub-values, then of Q*."""
+        nets = [cast(AgentNet, net) for net in self.agents]
+        return nets if self.critic is None else [*nets, self.critic.agent]
+
     def _inputs(self, obs_TBNO: Tensor, actions_TBN: Tensor) -> Tensor:
         last_TBN = torch.cat([torch.full_like(actions_TBN[:1], -1), actions_TBN])[: len(obs_TBNO)]
         if self.last_action and len(obs_TBNO) == 1:
@@ -503,16 +505,15 @@ class S2QLoss(nn.Module):
 
     def _own_bootstrap(self, x_TBNI: Tensor, state: Tensor, avail: Tensor, greedy_TBN: Tensor) -> Tensor:
         assert self.target_agent is not None and self.target_mixer is not None
-        q, _ = _run(self.target_agent, x_TBNI)
+        ((q, _),) = run_together([self.target_agent], x_TBNI)
         best = greedy_actions(q, avail)
         return self._mix(self.target_mixer, q, greedy_TBN if self.double_q else best, state, best=best)
 
-    def _reference(self, critic: CentralCritic | None, x_TBNI: Tensor, actions_LTBN: Tensor, state: Tensor) -> Tensor:
-        """Q* of several joint actions a state, shape (L, T, B)."""
-        assert critic is not None
-        q_TBNA, _ = _run(critic.agent, x_TBNI)
-        chosen = _chosen_of_all(q_TBNA, actions_LTBN)
-        values: Tensor = critic(chosen, state)
+    def _slow_reference(self, x_TBNI: Tensor, actions_KTBN: Tensor, state: Tensor) -> Tensor:
+        """Q̄* of several joint actions a state, shape (K + 1, T, B)."""
+        assert self.target_critic is not None
+        ((q_TBNA, _),) = run_together([self.target_critic.agent], x_TBNI)
+        values: Tensor = self.target_critic(_chosen_of_all(q_TBNA, actions_KTBN), state)
         return values
 
     def _returns(self, reward: Tensor, bootstrap: Tensor, terminated: Tensor, filled: Tensor) -> Tensor:
@@ -597,13 +598,6 @@ class S2QLoss(nn.Module):
 def _chosen_of_all(q: Tensor, actions: Tensor) -> Tensor:
     """As `chosen_values`, for utilities that may have fewer or shorter leading axes than the actions."""
     return chosen_values(q.expand(*actions.shape, q.shape[-1]), actions)
-
-
-def _run(net: nn.Module, x_TBNI: Tensor) -> tuple[Tensor, Tensor]:
-    """All steps of all agents of all episodes at once."""
-    shape = x_TBNI.shape[1:3]
-    q, hidden = net(x_TBNI.flatten(1, 2))
-    return q.unflatten(1, shape), hidden.unflatten(1, shape)
 
 
 def _frozen(module: M) -> M:

@@ -6,14 +6,15 @@ S state, K sub-values. Time comes first, as recurrent kernels want it. torch's d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-__all__ = ["AgentNet", "Coordinator", "agent_inputs", "one_hot", "seeded"]
+__all__ = ["AgentNet", "Coordinator", "agent_inputs", "one_hot", "run_together", "seeded"]
 
 CODE = 32
 """Size of the code z that the coordinator makes of all agents' recurrent states."""
@@ -112,12 +113,58 @@ class AgentNet(nn.Module):
         hidden_TRH : Tensor, shape (T, R, H)
             The state after each step.
         """
-        inner_TRH = torch.relu_(self.into(x_TRI))
+        # Rows are flattened first: what a linear layer makes of a matrix may be changed in place at no cost.
+        inner = torch.relu_(self.into(x_TRI.flatten(0, 1)))
+        return self.remember(inner.unflatten(0, x_TRI.shape[:2]), state_RH)
+
+    def remember(self, inner_TRH: Tensor, state_RH: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """What follows the first layer; as `forward` otherwise.
+
+        Parameters
+        ----------
+        inner_TRH : Tensor, shape (T, R, H)
+            What the first layer and its ReLU have made of the inputs.
+        state_RH : Tensor, shape (R, H), optional
+            The recurrent state before the first step.
+
+        Returns
+        -------
+        q_TRA : Tensor, shape (T, R, A)
+            Utilities.
+        hidden_TRH : Tensor, shape (T, R, H)
+            The state after each step.
+        """
+        shape = inner_TRH.shape[:2]
         if self.recurrent:
             hidden_TRH, _ = self.core(inner_TRH, None if state_RH is None else state_RH.unsqueeze(0))
         else:
-            hidden_TRH = torch.relu_(self.core(inner_TRH))
-        return self.out(hidden_TRH), hidden_TRH
+            hidden_TRH = torch.relu_(self.core(inner_TRH.flatten(0, 1))).unflatten(0, shape)
+        return self.out(hidden_TRH.flatten(0, 1)).unflatten(0, shape), hidden_TRH
+
+
+def run_together(nets: Sequence[AgentNet], x_TBNI: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """All steps of all agents of all episodes in several networks, whose first layers are one product.
+
+    Parameters
+    ----------
+    nets : sequence of AgentNet
+        Of one size.
+    x_TBNI : Tensor, shape (T, B, N, I)
+        Their common inputs.
+
+    Returns
+    -------
+    list of (Tensor, Tensor)
+        For each network the utilities, shape (T, B, N, A), and the recurrent states, shape (T, B, N, H).
+    """
+    steps, *teams = x_TBNI.shape[:3]
+    weight, bias = (torch.cat([getattr(net.into, name) for net in nets]) for name in ("weight", "bias"))
+    inner = torch.relu_(functional.linear(x_TBNI.flatten(0, 2), weight, bias)).unflatten(0, (steps, -1))
+    found = []
+    for net, part_TRH in zip(nets, inner.chunk(len(nets), -1), strict=True):
+        q_TRA, hidden_TRH = net.remember(part_TRH)
+        found.append((q_TRA.unflatten(1, teams), hidden_TRH.unflatten(1, teams)))
+    return found
 
 
 class Coordinator(nn.Module):
