@@ -37,7 +37,7 @@ NEGATIVE = {
     "settings": {"temperature": 0.25, "floor": 3.0},
 }
 FOUR = {"kind": "game", "agents": 4, "before": [8, 4, 6, 2], "after": [8, 4, 12, 2], "shift": 2500, "updates": 4000}
-HUNT = {"kind": "team", "env": "staghunt:grid=4x4,n_agents=3,n_stags=1,horizon=20,penalty=-1", "success": 5.0}
+HUNT = {"kind": "team", "env": "staghunt:grid=4x4,n_agents=2,n_stags=1,horizon=20,penalty=-1", "success": 5.0}
 FORAGING = {"kind": "team", "env": "lbf:Foraging-5x5-2p-1f-coop-v3", "reward": "sum", "success": 0.5}
 TEAM_SETTINGS = {
     "batch_size": 32,
@@ -45,6 +45,7 @@ TEAM_SETTINGS = {
     "hidden": 32,
     "critic_width": 64,
     "epsilon_steps": 10_000,
+    "episodes_per_update": 2,
 }
 STEP = {"kind": "step", "episodes": 32, "steps": 50}
 
@@ -178,8 +179,8 @@ LAPTOP = Scale(
         _games("four-agents", FOUR, ("s2q", "independent", "cw"), 30),
         Case("table", {**TABLE, "payoffs": 400}, ("table",), seeds=1),
         Case("batched", {**DIAGONAL, "games": 20}, ("s2q",), seeds=5, alone=True),
-        _team("staghunt", HUNT, TEAMS, seeds=5, steps=25_000, eval_every=5000),
-        _team("foraging", FORAGING, TEAMS, seeds=5, steps=25_000, eval_every=5000),
+        _team("staghunt", HUNT, TEAMS, seeds=5, steps=30_000, eval_every=5000),
+        _team("foraging", FORAGING, TEAMS, seeds=5, steps=30_000, eval_every=5000),
         *_steps(seeds=5),
         *_stepping(seeds=5, steps=1000),
         REPLAY,
