@@ -122,6 +122,12 @@ class Learner:
     ------
     InputError
         A setting has no meaning.
+
+    Examples
+    --------
+    >>> spec = EnvSpec(n_agents=2, n_actions=3, obs_size=4, state_size=5, horizon=6)
+    >>> Learner(spec, Settings(K=1, mixer="vdn", hidden=8), seed=0).act(np.zeros((2, 4))).shape
+    (2,)
     """
 
     algorithm: ClassVar[str] = "learner"
@@ -796,6 +802,14 @@ class QMIX(Learner):
         Where all its chance comes from.
     **settings
         Any other field of `Settings`.
+
+    Examples
+    --------
+    >>> from assay.marl.environments import MatrixGame
+    >>> env = MatrixGame([[8.0, 0], [0, 4]], n=8)
+    >>> agent = QMIX(env.spec, hidden=8, batch_size=8, seed=0)
+    >>> agent.fit(env, total_steps=64)[-1]["updates"]
+    8
     """
 
     algorithm = "qmix"
@@ -815,6 +829,14 @@ class VDN(Learner):
         Where all its chance comes from.
     **settings
         Any other field of `Settings`.
+
+    Examples
+    --------
+    >>> from assay.marl.environments import MatrixGame
+    >>> env = MatrixGame([[8.0, 0], [0, 4]], n=8)
+    >>> agent = VDN(env.spec, hidden=8, batch_size=8, seed=0)
+    >>> agent.fit(env, total_steps=64)[-1]["updates"]
+    8
     """
 
     algorithm = "vdn"
@@ -834,6 +856,14 @@ class IQL(Learner):
         Where all its chance comes from.
     **settings
         Any other field of `Settings`.
+
+    Examples
+    --------
+    >>> from assay.marl.environments import MatrixGame
+    >>> env = MatrixGame([[8.0, 0], [0, 4]], n=8)
+    >>> agent = IQL(env.spec, hidden=8, batch_size=8, seed=0)
+    >>> agent.fit(env, total_steps=64)[-1]["updates"]
+    8
     """
 
     algorithm = "iql"
@@ -857,6 +887,14 @@ class WQMIX(Learner):
         Where all its chance comes from.
     **settings
         Any other field of `Settings`.
+
+    Examples
+    --------
+    >>> from assay.marl.environments import MatrixGame
+    >>> env = MatrixGame([[8.0, 0], [0, 4]], n=8)
+    >>> agent = WQMIX(env.spec, weighting="cw", hidden=8, batch_size=8, seed=0)
+    >>> agent.fit(env, total_steps=64)[-1]["updates"]
+    8
     """
 
     algorithm = "wqmix"
@@ -892,6 +930,15 @@ def load_learner(path: str | os.PathLike[str], *, device: str | None = None) -> 
     ------
     InputError
         The file is missing, damaged, or of another kind.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> agent = QMIX(EnvSpec(n_agents=2, n_actions=3, obs_size=4, state_size=5, horizon=6), hidden=8)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     agent.save(f"{folder}/team.safetensors")
+    ...     load_learner(f"{folder}/team.safetensors").algorithm
+    'qmix'
     """
     return Learner.load(path, device=device)
 

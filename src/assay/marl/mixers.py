@@ -29,6 +29,9 @@ class VDNMixer(nn.Module):
     tensor([3.])
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def forward(
         self,
         chosen: Tensor,
@@ -158,6 +161,13 @@ class QPlexMixer(nn.Module):
         Products that λ sums.
     hypernet : int
         Width of the inner layers.
+
+    Examples
+    --------
+    >>> import torch
+    >>> chosen = torch.zeros(7, 2)
+    >>> QPlexMixer(2, 3, 5)(chosen, torch.zeros(7, 5), best=chosen, actions=torch.zeros(7, 2, 3)).shape
+    torch.Size([7])
     """
 
     def __init__(self, n_agents: int, n_actions: int, state_size: int, *, heads: int = 4, hypernet: int = 64) -> None:
@@ -176,10 +186,12 @@ class QPlexMixer(nn.Module):
 
         Parameters
         ----------
-        chosen, best : Tensor, shape (…, N)
-            Each agent's utility of its action, and of its best available action.
+        chosen : Tensor, shape (…, N)
+            Each agent's utility of its action.
         state : Tensor, shape (…, S)
             The state.
+        best : Tensor, shape (…, N)
+            Each agent's utility of its best available action.
         actions : Tensor, shape (…, N, A)
             The actions, one-hot.
 
