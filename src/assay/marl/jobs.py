@@ -61,30 +61,9 @@ GAME, RECOVERY_TABLE, RECOVERY, LEVELS = "game.json", "recovery.csv", "recovery.
 MOST_SEEDS = 1000
 OPTIONS = {
     name: f"--{name.replace('_', '-')}"
-    for name in (
-        "alpha",
-        "batch_size",
-        "buffer_size",
-        "critic_width",
-        "floor",
-        "hidden",
-        "horizon",
-        "K",
-        "mix",
-        "selector",
-        "temperature",
-        "updates",
-        "w_c",
-        "weighting",
-        "eval_every",
-    )
-} | {
-    "K": "--k",
-    "gamma": "--gamma",
-    "td_lambda": "--td-lambda",
-    "learning_rate": "--lr",
-    "epsilon_steps": "--epsilon-steps",
-}
+    for name in ("alpha", "batch_size", "buffer_size", "floor", "hidden", "horizon", "mix", "reward", "temperature")
+} | {"K": "--k", "learning_rate": "--lr"}
+"""Arguments of the library that its errors name, by how they are typed here."""
 
 
 @Parameter(name="*", group=Group("Learning", sort_key=2))
@@ -319,8 +298,7 @@ def evaluate(
     if out is not None and out != STREAM and not out.lower().endswith(".csv"):
         raise InputError(f"unknown ending '{Path(out).suffix}'", file=out, expected=".csv")
     _use_threads(1)
-    with naming_options({"device": "--device"}):
-        learner = load_learner(checkpoint, device=_device(device))
+    learner = load_learner(checkpoint, device=_device(device))
     plan = _plan_of(checkpoint, env=env, reward=reward, horizon=horizon)
     with warnings_in_one_line(reporting), stop_that_says("stopped; nothing was written"), naming_options(OPTIONS):
         arena = plan.make_env(seed=seed, instances=min(plan.instances, episodes))
@@ -439,6 +417,8 @@ def game(
     _require_counts(updates=updates)
     if k < 0:
         raise InputError(f"--k is {k}", expected="at least 0")
+    if not 0 < alpha < math.inf:
+        raise InputError(f"--alpha is {alpha:g}", expected="a number above 0")
     folder = None if out is None else _check_folder(out, resume=False, force=reporting.force)
     first = read_game(payoff)
     later = _read_shifts([parse_shift(text) for text in shift], first, updates)

@@ -147,8 +147,8 @@ def describe_payoff(payoff: NDArray[np.float64], *, K: int, alpha: float, floor:
 def sufficient_floor(payoffs: Sequence[NDArray[np.float64]], *, K: int, alpha: float) -> float:
     """A floor C under which the levels sort every payoff in the limit of tables.
 
-    That is 1, as for payoffs from 0 on, unless suppressed joint actions would stay among the best: then it is the range
-    of the payoff over alpha, with which they fall to the lowest payoff.
+    That is 1, as for payoffs from 0 on, unless a suppressed joint action would stay among the best: then it is the
+    range of the payoff over alpha, with which they fall to the lowest payoff.
 
     Parameters
     ----------
@@ -173,7 +173,9 @@ def sufficient_floor(payoffs: Sequence[NDArray[np.float64]], *, K: int, alpha: f
     """
     needed = 1.0
     for payoff in payoffs:
-        if not all(successive_ranking(payoff, min(K, payoff.size - 1), alpha, 1.0).locks):
+        ranked = np.sort(payoff, axis=None)[::-1]
+        above, last = ranked[:K], ranked[min(K, len(ranked) - 1)]
+        if (above - alpha * np.maximum(above, 1.0) >= last).any():
             needed = max(needed, float(np.ptp(payoff)) / alpha)
     return needed
 
