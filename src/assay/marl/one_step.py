@@ -36,6 +36,8 @@ BLOCK = 256
 STAYS = 100
 """Updates for which the optimum must be kept to count as found."""
 SHARE_OF_SEEDS = 0.9
+TRACED_FROM = 50
+"""Tracing takes about as long as so many updates, so shorter runs do without."""
 
 ALGORITHMS: Mapping[str, Mapping[str, Any]] = {
     "s2q": {},
@@ -457,13 +459,12 @@ class _Trainer:
     def run(self, watch: Callable[[int], None] | None) -> OneStepRun:
         s, G, L = self.settings, self.G, self.game.learner.levels
         example = self._merged_batch if self.merged else self._plain_batch
-        candidates = _traced(vmap(self._candidates), {**self.fixed, **self.buffers, **self.learnt})
-        gradients = _traced(
-            vmap(grad_and_value(self._losses, has_aux=True)),
-            self.learnt,
-            {**self.fixed, **self.buffers},
-            *example(np.zeros((G, s.batch))),
-        )
+        candidates: Callable[..., Any] = vmap(self._candidates)
+        gradients: Callable[..., Any] = vmap(grad_and_value(self._losses, has_aux=True))
+        if self.updates >= TRACED_FROM:
+            rest = {**self.fixed, **self.buffers}
+            candidates = _traced(candidates, {**rest, **self.learnt})
+            gradients = _traced(gradients, self.learnt, rest, *example(np.zeros((G, s.batch))))
         greedy_UGLN = np.empty((self.updates, G, L, self.n), dtype=np.uint8)
         probabilities_UGL = np.empty((self.updates, G, L), dtype=np.float32)
         entries_UG = np.empty((self.updates, G), dtype=np.int64)

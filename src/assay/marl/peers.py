@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -79,6 +80,8 @@ def torchrl_qmix_step(
     )
     loss: Any = QMixerLoss(SafeSequential(net, choice), mixer, delay_value=True, action_space="categorical")
     loss.make_value_estimator(gamma=0.99)
+    # Its target copies are never updated here, of which it would warn.
+    warnings.filterwarnings("ignore", message="No target network updater", category=UserWarning)
     parameters = [parameter for parameter in loss.parameters() if parameter.requires_grad]
     optimizer = torch.optim.Adam(parameters, lr=learning_rate, fused=True)
     data = _as_tensordict(TensorDict, spec, batch)

@@ -158,8 +158,8 @@ TABLE = {"kind": "table", "levels": 6}
 
 SMOKE = Scale(
     cases=(
-        _games("shift", DIAGONAL, ("s2q", "qmix"), 8, shift=300, updates=600),
-        _games("negative", NEGATIVE, ("s2q", "code"), 8, shift=300, updates=600),
+        _games("shift", DIAGONAL, ("s2q", "qmix"), 8, shift=200, updates=400),
+        _games("negative", NEGATIVE, ("s2q", "code"), 8, shift=200, updates=400),
         Case("table", {**TABLE, "payoffs": 300}, ("table",), seeds=1),
         _team("staghunt", HUNT, TEAMS, seeds=1, steps=800, eval_every=400, eval_episodes=8, episodes=8),
         Case("step-peers", {**STEP, "episodes": 4, "steps": 10}, ("s2q", "qmix", "qmix-linear", "torchrl"), seeds=1),
@@ -167,7 +167,7 @@ SMOKE = Scale(
         Case("replay-staghunt", {**REPLAY.settings, "steps": 1000}, ("replay",), seeds=1),
     ),
     seeds=1,
-    limit_seconds=60.0,
+    limit_seconds=180.0,
 )
 
 LAPTOP = Scale(
@@ -186,7 +186,7 @@ LAPTOP = Scale(
         REPLAY,
     ),
     seeds=1,
-    limit_seconds=400.0,
+    limit_seconds=1500.0,
 )
 
 
