@@ -173,15 +173,15 @@ SMOKE = Scale(
 
 LAPTOP = Scale(
     cases=(
-        _games("shift", DIAGONAL, (*SELECTING, "k0", "k1", "t0.01", "t0.1", "t-auto", "s2q-*", *BASELINES), 40),
-        _games("small", SMALL, ("s2q", "t0.01", "t0.1", "t-auto"), 40),
-        _games("negative", NEGATIVE, ("s2q", "no-floor", "code"), 40),
+        _games("shift", DIAGONAL, (*SELECTING, "k0", "k1", "t0.01", "t0.1", "t-auto", "s2q-*", *BASELINES), 30),
+        _games("small", SMALL, ("s2q", "t0.1", "t-auto"), 20),
+        _games("negative", NEGATIVE, ("s2q", "no-floor"), 30),
         _games("four-actions", {**DIAGONAL, "before": [8, 4, 6, 2], "after": [8, 4, 12, 2]}, ("s2q", "k1", "k3"), 20),
-        _games("four-agents", FOUR, ("s2q", "independent", "cw"), 30),
+        _games("four-agents", FOUR, ("s2q", "independent", "cw"), 20),
         Case("table", {**TABLE, "payoffs": 400}, ("table",), seeds=1),
         Case("batched", {**DIAGONAL, "games": 20}, ("s2q",), seeds=5, alone=True),
-        _team("staghunt", HUNT, TEAMS, seeds=5, steps=30_000, eval_every=5000),
-        _team("foraging", FORAGING, TEAMS, seeds=5, steps=30_000, eval_every=5000),
+        _team("staghunt", HUNT, TEAMS, seeds=5, steps=15_000, eval_every=5000),
+        _team("foraging", FORAGING, TEAMS, seeds=5, steps=15_000, eval_every=5000),
         *_steps(seeds=5),
         *_stepping(seeds=5, steps=1000),
         REPLAY,
