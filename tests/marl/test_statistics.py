@@ -116,3 +116,5 @@ def test_a_higher_return_needs_an_interval_above_nothing_and_enough_runs():
     assert HigherReturn("return", "qmix", "s2q").conclude(found).outcome == "fails"
     few = [*records("s2q", values=high[:3]), *records("qmix", values=low[:3])]
     assert HigherReturn("return", "s2q", "qmix").conclude(few).outcome == "undecided"
+    bored = HigherReturn("return", "s2q", "qmix", learned=1000.0).conclude(found)
+    assert bored.outcome == "undecided" and "neither has learned" in bored.finding

@@ -268,12 +268,15 @@ class HigherReturn(Test):
         Whose runs are compared.
     cases : tuple of str
         Patterns of the cases; all when empty.
+    learned : float
+        What one of the two arms must reach, so that there is something to compare: two that learned nothing are equal.
     """
 
     measure: str
     arm: str
     than: str
     cases: tuple[str, ...] = ()
+    learned: float = -math.inf
 
     @property
     def arms(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -298,8 +301,11 @@ class HigherReturn(Test):
         )
         if too_few:
             finding += f", too few for a verdict ({FEWEST_FOR_BOOTSTRAP} of each are asked for)"
+        unlearned = max(interquartile_mean(ours), interquartile_mean(theirs)) < self.learned
+        if unlearned:
+            finding += f"; neither has learned the task, which {self.learned:g} would show"
         return Conclusion(
-            outcome="undecided" if too_few else outcome,
+            outcome="undecided" if too_few or unlearned else outcome,
             finding=finding,
             quantity=f"difference of interquartile means of {self.measure}, {self.arm} minus {self.than}",
             estimate=estimate,

@@ -402,11 +402,14 @@ def _teams() -> tuple[Claim, ...]:
                 f"return-{name}",
                 f"{title}: the interquartile mean of S2Q's return is at least QMIX's",
                 "Table 1, on StarCraft",
-                HigherReturn("return", "s2q", "qmix", (name,)),
+                HigherReturn("return", "s2q", "qmix", (name,), learned),
                 scales=LATER,
                 note="A few thousand episodes of a small task: far from the paper's 10 million steps.",
             )
-            for name, title in (("staghunt", "Stag hunt with a penalty"), ("foraging", "Cooperative foraging"))
+            for name, title, learned in (
+                ("staghunt", "Stag hunt with a penalty", 1.0),
+                ("foraging", "Cooperative foraging", 0.1),
+            )
         ),
         Claim(
             "smac-hard",
