@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from assay.core.errors import InputError
-from assay.lowrank import DCTAdamW, Trion
+from assay.lowrank import DCTAdamW, DCTFiraAdamW, DCTGaLoreAdamW, Dion, LDAdamW, Trion
 from assay.lowrank.basis import make_basis
 from assay.lowrank.quantisation import dequantise, quantise
 from assay.lowrank.selection import select_columns
@@ -356,7 +356,21 @@ def test_zero_gradients_change_nothing_and_make_no_nan():
         ({"shard_update": "zero9"}, "shard_update is 'zero9'"),
         ({"lr": -1.0}, "lr is -1.0"),
         ({"lr": float("nan")}, "lr is nan"),
+        ({"lr": float("inf")}, "lr is inf"),
+        ({"lr": None}, "lr is None"),
+        ({"lr": torch.ones(2)}, "lr is tensor"),
+        ({"weight_decay": float("inf")}, "weight_decay is inf"),
+        ({"eps": "small"}, "eps is 'small'"),
+        ({"max_temp_mb": "much"}, "max_temp_mb is 'much'"),
+        ({"max_shape": "large"}, "max_shape is 'large'"),
+        ({"rounding_seed": "a"}, "rounding_seed is 'a'"),
+        ({"error_feedback": 8.0}, "error_feedback is 8.0"),
+        ({"basis": {8: "cosines"}}, "the basis is str"),
+        ({"basis": {8: torch.eye(7)}}, "rows of length 8 has size 7"),
         ({"betas": (0.9, 1.0)}, r"betas\[1\] is 1.0"),
+        ({"betas": (0.9, "b")}, r"betas\[1\] is 'b'"),
+        ({"betas": [0.9]}, r"betas is \[0.9\]; expected two numbers"),
+        ({"betas": 0.9}, "betas is 0.9"),
     ],
 )
 def test_a_wrong_setting_is_refused_in_one_line(options, said):
@@ -478,6 +492,132 @@ def test_a_checkpoint_of_other_settings_is_refused_and_says_which():
             trained(**options).load_state_dict(saved)
     with pytest.raises(InputError, match="the checkpoint has 0 parameter groups"):
         trained().load_state_dict({"state": {}, "param_groups": []})
+    with pytest.raises(InputError, match="holds no param_groups and state"):
+        trained().load_state_dict({"param_groups": saved["param_groups"]})
+    with pytest.raises(InputError, match="has another basis for rows of length 6"):
+        trained(basis=torch.eye(6)).load_state_dict(trained(basis=torch.eye(6).flip(0)).state_dict())
+
+
+@pytest.mark.parametrize(
+    "other", [torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad], ids=lambda kind: kind.__name__
+)
+def test_a_checkpoint_of_torchs_own_optimisers_is_refused_and_changes_nothing(other):
+    ours = parameters(((8, 6), (4,)))
+    theirs = other(ours, 1e-2)
+    give_gradients(ours, generator=torch.Generator().manual_seed(0))
+    theirs.step()
+    optimizer = DCTAdamW(ours, 1e-2)
+    optimizer.step()
+    before = copy.deepcopy(optimizer.state_dict())
+    with pytest.raises(InputError, match="the checkpoint is of another optimiser; expected one of DCTAdamW"):
+        optimizer.load_state_dict(theirs.state_dict())
+    assert optimizer.state_dict()["param_groups"] == before["param_groups"]
+    optimizer.step()
+
+
+MAKERS = {
+    "dct": lambda p, rank=0.5: DCTAdamW(p, 1e-2, rank=rank),
+    "eight bits": lambda p, rank=0.5: DCTAdamW(p, 1e-2, rank=rank, error_feedback=8, age_correction=True),
+    "trion": lambda p, rank=0.5: Trion(p, rank=rank),
+    "galore": lambda p, rank=0.5: DCTGaLoreAdamW(p, 1e-2, rank=rank),
+    "svd": lambda p, rank=0.5: DCTGaLoreAdamW(p, 1e-2, rank=rank, projection="svd"),
+    "fira": lambda p, rank=0.5: DCTFiraAdamW(p, 1e-2, rank=rank),
+    "dion": lambda p, rank=0.5: Dion(p, rank=rank),
+    "ldadamw": lambda p, rank=0.5: LDAdamW(p, 1e-2, rank=rank),
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_a_damaged_checkpoint_is_refused_by_the_part_that_is_wrong(make):
+    def trained():
+        ours = parameters(((8, 6), (4,)))
+        optimizer = make(ours)
+        give_gradients(ours, generator=torch.Generator().manual_seed(0))
+        optimizer.step()
+        return optimizer
+
+    whole = trained().state_dict()
+    for number, state in whole["state"].items():
+        for part in state:
+            for damaged, said in (
+                ({key: value for key, value in state.items() if key != part}, f"has no {part} of parameter {number}"),
+                ({**state, part: "text"}, f"has no {part} of parameter {number}"),
+                ({**state, part: torch.zeros(3, 5, 2)}, f"{part} of parameter {number} .* has shape"),
+            ):
+                optimizer = trained()
+                before = copy.deepcopy(optimizer.state_dict()["state"])
+                with pytest.raises(InputError, match=said):
+                    optimizer.load_state_dict({**whole, "state": {**whole["state"], number: damaged}})
+                after = optimizer.state_dict()["state"]
+                assert all(torch.equal(after[k][name], v) for k in before for name, v in before[k].items())
+    with pytest.raises(InputError, match="group 0 of the checkpoint has 1 parameters; expected 2"):
+        trained().load_state_dict({**whole, "param_groups": [{**whole["param_groups"][0], "params": [0]}]})
+    with pytest.raises(InputError, match="nonfinite is 'maybe'"):
+        trained().load_state_dict({**whole, "param_groups": [{**whole["param_groups"][0], "nonfinite": "maybe"}]})
+    with pytest.raises(InputError, match="is no mapping"):
+        trained().load_state_dict({**whole, "state": {0: "text"}})
+
+
+def test_columns_outside_the_basis_are_refused():
+    ours = parameters(((8, 6),))
+    optimizer = DCTAdamW(ours, 1e-2, rank=2)
+    give_gradients(ours, generator=torch.Generator().manual_seed(0))
+    optimizer.step()
+    saved = copy.deepcopy(optimizer.state_dict())
+    saved["state"][0]["index"][1] = 6
+    with pytest.raises(InputError, match="index of parameter 0 of group 0 has wrong columns; expected 0 to 5"):
+        optimizer.load_state_dict(saved)
+
+
+@pytest.mark.parametrize("name", ["svd", "dion", "ldadamw"])
+def test_a_checkpoint_of_vectors_of_another_rank_is_refused(name):
+    ours = parameters(((8, 6),))
+    optimizer = MAKERS[name](ours, 4)
+    give_gradients(ours, generator=torch.Generator().manual_seed(0))
+    optimizer.step()
+    for rank in (3, 5):
+        with pytest.raises(InputError, match=f"has rank 4 for parameter 0 of group 0, this optimiser {rank}"):
+            MAKERS[name](parameters(((8, 6),)), rank).load_state_dict(optimizer.state_dict())
+
+
+def test_trions_momentum_goes_on_with_any_rank():
+    ours = parameters(((8, 6),))
+    optimizer = Trion(ours, rank=4)
+    give_gradients(ours, generator=torch.Generator().manual_seed(0))
+    optimizer.step()
+    for rank in (2, 6):
+        other = parameters(((8, 6),))
+        loaded = Trion(other, rank=rank)
+        loaded.load_state_dict(optimizer.state_dict())
+        assert torch.equal(loaded.state[other[0]]["momentum"], optimizer.state[ours[0]]["momentum"])
+        give_gradients(other, generator=torch.Generator().manual_seed(1))
+        loaded.step()
+        assert loaded.state[other[0]]["index"].shape == (rank,)
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0,), (2, 0, 3)], ids=str)
+def test_a_parameter_without_entries_is_left_to_adamw(make, shape):
+    empty, other = nn.Parameter(torch.zeros(shape)), nn.Parameter(torch.ones(4, 3))
+    optimizer = make([empty, other])
+    for _ in range(2):
+        empty.grad, other.grad = torch.zeros(shape), torch.ones(4, 3)
+        optimizer.step()
+    assert "index" not in optimizer.state[empty]
+    assert (other < 1).all()
+
+
+@pytest.mark.parametrize("kind", [DCTAdamW, Trion])
+def test_gradients_whose_squares_overflow_leave_no_nan_behind(kind):
+    # In AdamW a second moment of infinity stops an entry; when its column leaves it must not become NaN in another.
+    (W,) = ours = parameters(((12, 8),), dtype=torch.float32)
+    optimizer = kind(ours, 1e-2, rank=2)
+    W.grad = torch.full_like(W, 1e30)
+    optimizer.step()
+    for step in range(4):
+        give_gradients(ours, generator=torch.Generator().manual_seed(step))
+        optimizer.step()
+        assert torch.isfinite(W).all()
 
 
 def test_a_checkpoint_of_a_larger_rank_is_converted_by_keeping_the_strongest_columns():

@@ -148,9 +148,35 @@ def test_ldadamw_in_all_directions_finds_the_minimum():
 
 @pytest.mark.parametrize("kind", [DCTGaLoreAdamW, DCTFrugalAdamW, DCTFiraAdamW])
 def test_wrong_settings_are_refused(kind):
-    for options in ({"projection": "qr"}, {"update_gap": 0}, {"rank": 0}, {"basis": torch.eye(4)}):
+    own = {DCTGaLoreAdamW: "scale", DCTFrugalAdamW: "inactive_lr_scale", DCTFiraAdamW: "alpha"}[kind]
+    for options in (
+        {"projection": "qr"},
+        {"update_gap": 0},
+        {"rank": 0},
+        {"basis": torch.eye(4)},
+        {own: "x"},
+        {own: float("nan")},
+        {own: -1},
+    ):
         with pytest.raises(InputError):
             kind([nn.Parameter(torch.zeros(4, 4))], 1e-3, **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "said"),
+    [
+        (Dion, {"momentum": 2}, "momentum is 2"),
+        (Dion, {"seed": "a"}, "seed is 'a'"),
+        (Dion, {"adamw_betas": (2, 3)}, r"adamw_betas\[0\] is 2"),
+        (LDAdamW, {"rho": 2}, "rho is 2"),
+        (LDAdamW, {"rho": "a"}, "rho is 'a'"),
+        (LDAdamW, {"rho": float("nan")}, "rho is nan"),
+        (LDAdamW, {"error_feedback": 8}, "error_feedback is 8; expected True or False"),
+    ],
+)
+def test_wrong_settings_of_the_references_are_refused(kind, options, said):
+    with pytest.raises(InputError, match=said):
+        kind([nn.Parameter(torch.zeros(4, 4))], 1e-3, **options)
 
 
 @pytest.mark.parametrize("kind", [Dion, LDAdamW])

@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -364,7 +365,7 @@ def _read_bytes(file: Path) -> bytes:
             with gzip.open(file, "rb") as stream:
                 return stream.read()
         return file.read_bytes()
-    except (gzip.BadGzipFile, EOFError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"damaged: {_first_line(error)}", file=file, expected="a whole gzip file") from error
     except OSError as error:
         raise InputError(_reason(error), file=file, expected="a readable file") from error

@@ -8,7 +8,7 @@ import sysconfig
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from assay.core.errors import InputError, MissingPackageError
 from assay.core.files import STREAM, existing_file, read_lines
@@ -63,19 +63,29 @@ def read_texts(source: str, *, column: str = "text", split: str = "train") -> li
         The file is missing, empty, damaged, of another kind, or holds no text.
     """
     path = Path(source)
+    if not source:
+        raise InputError("the text's name is empty", expected="the name of a file or a folder")
     if source == STREAM:
         return _with_text([_joined(STREAM)], "standard input")
     if path.is_dir():
-        files = sorted(
-            file for file in path.rglob("*") if file.is_file() and file.name.lower().endswith((*PLAIN, *LINES, *TABLE))
-        )
+        try:
+            files = sorted(
+                file
+                for file in path.rglob("*")
+                if file.name.lower().endswith((*PLAIN, *LINES, *TABLE)) and file.is_file()
+            )
+            files = [file for file in files if file.stat().st_size]
+        except OSError as error:
+            raise InputError(
+                (error.strerror or str(error)).lower(), file=error.filename or source, expected="a readable folder"
+            ) from error
         if not files:
             raise InputError(
                 "the folder holds no text",
                 file=source,
                 expected=f"files that end in {', '.join((*PLAIN, *LINES, *TABLE))}",
             )
-        return _with_text([text for file in files if file.stat().st_size for text in _read_file(file, column)], source)
+        return _with_text([text for file in files for text in _read_file(file, column)], source)
     if not path.exists() and source.count("/") == 1 and not path.suffix and not source.startswith("."):
         return _with_text(_read_hub(source, column, split), source)
     return _with_text(_read_file(existing_file(source, suffixes=(*PLAIN, *LINES, *TABLE)), column), source)
@@ -104,9 +114,11 @@ def _read_json_lines(file: Path, column: str) -> Iterator[str]:
             continue
         try:
             value = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
+            # Besides what isn't JSON: numbers of too many digits, and lists in lists without end.
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error).partition(";")[0]
             raise InputError(
-                f"is not JSON: {error.msg}", file=file, row=number, expected="one JSON value a line"
+                f"is not JSON: {reason}", file=file, row=number, expected="one JSON value a line"
             ) from error
         text = value.get(column) if isinstance(value, dict) else value
         if not isinstance(text, str):
@@ -117,7 +129,18 @@ def _read_json_lines(file: Path, column: str) -> Iterator[str]:
                 row=number,
                 expected="--column with the field that holds the text",
             )
+        if not _is_unicode(text):
+            raise InputError("holds half of a surrogate pair", file=file, row=number, expected="whole characters")
         yield text
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text holds no lone half of a surrogate pair, which JSON can spell and UTF-8 can't."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _read_table(file: Path, column: str) -> list[str]:
@@ -129,13 +152,21 @@ def _read_table(file: Path, column: str) -> list[str]:
         if column not in names:
             raise InputError(f"has no column '{column}'", file=file, expected=f"--column, one of: {', '.join(names)}")
         values = pq.read_table(file, columns=[column]).column(column)
+        if pa.types.is_dictionary(values.type) and _is_text(values.type.value_type):
+            values = values.cast(values.type.value_type)
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"damaged: {str(error).splitlines()[0]}", file=file, expected="a Parquet file") from error
-    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+    if not _is_text(values.type):
         raise InputError(f"holds {values.type}", file=file, column=column, expected="a column of text")
     return [text for text in values.to_pylist() if text is not None]
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def _read_hub(source: str, column: str, split: str) -> list[str]:

@@ -148,7 +148,7 @@ class DCTAdamW(LowRankOptimizer):
             params,
             {
                 "lr": lr,
-                "betas": tuple(betas),
+                "betas": betas,
                 "eps": eps,
                 "weight_decay": weight_decay,
                 "rank": rank,
@@ -176,7 +176,7 @@ class DCTAdamW(LowRankOptimizer):
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
-        if group["error_feedback"] not in (None, "fp", 8, 4):
+        if group["error_feedback"] not in (None, "fp", 8, 4) or isinstance(group["error_feedback"], float):
             raise InputError(f"error_feedback is {group['error_feedback']!r}", expected="None, 'fp', 8 or 4")
         if not isinstance(group["update_gap"], int) or group["update_gap"] < 1:
             raise InputError(f"update_gap is {group['update_gap']!r}", expected="a whole number from 1 on")

@@ -375,6 +375,8 @@ def _columns(kind: str, n: int, user: Tensor | Mapping[int, Tensor] | None) -> T
 
 def require_orthogonal(matrix: Tensor) -> None:
     """Refuse a matrix that isn't square and orthogonal, with the largest entry of ``|BᵀB - I|``."""
+    if not isinstance(matrix, Tensor) or not matrix.is_floating_point():
+        raise InputError(f"the basis is {getattr(matrix, 'dtype', type(matrix).__name__)}", expected="a real matrix")
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"the basis has shape {tuple(matrix.shape)}", expected="a square matrix")
     whole = matrix.detach().double()

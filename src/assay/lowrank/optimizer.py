@@ -7,6 +7,7 @@ are (left). Everything is written for rows of length n; a left projection works 
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from assay.lowrank.selection import SIDES, projects_right, require_norm, resolve
 from assay.lowrank.sharding import RowSharding, local, owners, sharding_of
 from assay.lowrank.transforms import chunk_rows, working_dtype
 
-__all__ = ["MAX_SHAPE", "LowRankOptimizer", "Stack", "Target"]
+__all__ = ["MAX_SHAPE", "LowRankOptimizer", "Stack", "Target", "require_number", "require_share"]
 
 MAX_SHAPE = 32_000
 """Matrices with a side from this on are left to AdamW where a group doesn't say otherwise: embeddings and heads."""
@@ -220,6 +221,10 @@ class LowRankOptimizer(torch.optim.Optimizer):
             require_orthogonal(basis)
             basis = {basis.shape[0]: basis}
         if isinstance(basis, Mapping):
+            for n, matrix in basis.items():
+                require_orthogonal(matrix)
+                if len(matrix) != n:
+                    raise InputError(f"the basis for rows of length {n!r} has size {len(matrix)}", expected="the same")
             group |= {"basis": "user", "user_basis": dict(basis)}
         super().add_param_group(group)
         try:
@@ -243,12 +248,19 @@ class LowRankOptimizer(torch.optim.Optimizer):
             raise InputError(f"shard_update is {group['shard_update']!r}", expected="None or 'zero1'")
         if group.get("stochastic_rounding") and group.get("master_weights"):
             raise InputError("stochastic_rounding with master_weights", expected="one of the two")
-        for name in ("lr", "weight_decay", "eps", "max_temp_mb"):
-            if name in group and not float(group[name]) >= 0:
-                raise InputError(f"{name} is {float(group[name])}", expected="at least 0")
-        for place, beta in enumerate(group.get("betas", ())):
-            if not 0 <= beta < 1:
-                raise InputError(f"betas[{place}] is {beta}", expected="in [0, 1)")
+        if group["low_rank"] not in (None, True, False):
+            raise InputError(f"low_rank is {group['low_rank']!r}", expected="None, True or False")
+        for name in ("lr", "weight_decay", "eps", "adamw_lr", "adamw_eps"):
+            if name in group:
+                require_number(name, group[name])
+        for name in ("max_temp_mb", "max_shape"):
+            require_number(name, group[name], finite=False)
+        for name in ("betas", "adamw_betas"):
+            if name in group:
+                group[name] = _betas(name, group[name])
+        for name in ("seed", "rounding_seed"):
+            if not isinstance(group.get(name, 0), int):
+                raise InputError(f"{name} is {group[name]!r}", expected="a whole number")
         if group["state_dtype"] is not None:
             group["state_dtype"] = str(group["state_dtype"]).removeprefix("torch.")
             if group["state_dtype"] not in STATE_DTYPES:
@@ -279,7 +291,8 @@ class LowRankOptimizer(torch.optim.Optimizer):
         return [f"parameter {place} of group {number}" for place in range(len(group["params"]))]
 
     def _is_low_rank(self, group: Mapping[str, Any], parameter: Tensor, name: str) -> bool:
-        if parameter.ndim < 2 or group["low_rank"] is False:
+        # Of a matrix without entries there is nothing to project.
+        if parameter.ndim < 2 or parameter.numel() == 0 or group["low_rank"] is False:
             return False
         if group["low_rank"]:
             return True
@@ -425,6 +438,10 @@ class LowRankOptimizer(torch.optim.Optimizer):
             target.state["master"] = parameter.detach().float()
             fresh = self._target(group, parameter, target.name)
             target.weight, target.gradient = fresh.weight, fresh.gradient
+        self._fill_state(group, target)
+
+    def _fill_state(self, group: dict[str, Any], target: Target) -> None:
+        """Give a parameter the state that it has before its first step."""
         if target.low_rank:
             self._init_low_rank(group, target)
             return
@@ -651,8 +668,9 @@ class LowRankOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a checkpoint, and refuse one of another optimiser, rank or basis.
 
-        A checkpoint with a larger rank is converted: of each parameter's columns those with the largest second moments
-        are kept.
+        A checkpoint with a larger rank is converted where columns of a basis are kept: of each parameter's columns
+        those with the largest second moments stay. Trion's momentum is whole, so that any rank goes on with it.
+        Settings that the checkpoint doesn't hold stay as they are.
 
         Parameters
         ----------
@@ -662,32 +680,46 @@ class LowRankOptimizer(torch.optim.Optimizer):
         Raises
         ------
         InputError
-            The checkpoint's settings or shapes differ; the message names the field.
+            The checkpoint's settings or shapes differ, or a part of it is missing; the message names the field. Nothing
+            has changed then.
         """
-        saved_groups = state_dict.get("param_groups", [])
+        saved_groups, saved_state = state_dict.get("param_groups"), state_dict.get("state")
+        if not isinstance(saved_groups, list) or not isinstance(saved_state, Mapping):
+            raise InputError("the checkpoint holds no param_groups and state", expected="what state_dict returned")
         if len(saved_groups) != len(self.param_groups):
             raise InputError(
                 f"the checkpoint has {len(saved_groups)} parameter groups", expected=f"{len(self.param_groups)}"
             )
-        saved_state = dict(state_dict["state"])
-        ranks = [group["rank"] for group in self.param_groups]
-        for saved, group in zip(saved_groups, self.param_groups, strict=True):
+        groups, states = [], {}
+        for number, (saved, group) in enumerate(zip(saved_groups, self.param_groups, strict=True)):
             self._require_same(saved, group)
-            for key, parameter, name in zip(saved["params"], group["params"], self._names(group), strict=False):
-                if key in saved_state:
-                    saved_state[key] = self._fitting(saved_state[key], group, parameter, name)
-        super().load_state_dict({**state_dict, "state": saved_state})
-        for saved, group, rank in zip(saved_groups, self.param_groups, ranks, strict=True):
-            group["rank"] = rank
+            if len(saved.get("params", ())) != len(group["params"]):
+                raise InputError(
+                    f"group {number} of the checkpoint has {len(saved.get('params', ()))} parameters",
+                    expected=f"{len(group['params'])}",
+                )
+            # What tells a basis of one's own is the matrix, which is the same.
+            kept = {name: group[name] for name in ("params", "rank", "user_basis") if name in group}
+            loaded = {**group, **saved, **kept}
+            self._check_group(loaded)
+            names = loaded.get("param_names", self._names(group))
+            for key, parameter, name in zip(saved["params"], group["params"], names, strict=True):
+                if saved_state.get(key):
+                    states[key] = self._fitting(saved_state[key], loaded, parameter, name)
+            groups.append({**loaded, "params": saved["params"]})
+        super().load_state_dict({**state_dict, "state": states, "param_groups": groups})
+        for saved, group in zip(groups, self.param_groups, strict=True):
             for key, parameter in zip(saved["params"], group["params"], strict=True):
                 # torch casts every state to the parameter's dtype; moments, indices and codes have their own.
-                for name, value in saved_state.get(key, {}).items():
+                for name, value in states.get(key, {}).items():
                     if isinstance(value, Tensor):
                         device = value.device if name == "step" else local(parameter).device
                         self.state[parameter][name] = value.detach().to(device=device).clone()
         self._bases.clear()
 
     def _require_same(self, saved: Mapping[str, Any], group: Mapping[str, Any]) -> None:
+        if "kind" not in saved:
+            raise InputError("the checkpoint is of another optimiser", expected=f"one of {group['kind']}")
         for field in ("kind", *self.structure):
             if field == "rank" or field not in saved:
                 continue
@@ -695,30 +727,122 @@ class LowRankOptimizer(torch.optim.Optimizer):
                 raise InputError(
                     f"the checkpoint has {field} {saved[field]!r}, this optimiser {group[field]!r}", expected="the same"
                 )
+        if group["basis"] == "user":
+            for n, matrix in group["user_basis"].items():
+                other = saved.get("user_basis", {}).get(n)
+                if other is None or not torch.equal(other.detach().cpu().double(), matrix.detach().cpu().double()):
+                    raise InputError(
+                        f"the checkpoint has another basis for rows of length {n} than this optimiser",
+                        expected="the same matrix",
+                    )
 
-    def _fitting(self, saved: dict[str, Any], group: Mapping[str, Any], parameter: Tensor, name: str) -> dict[str, Any]:
-        """A parameter's saved state, with fewer columns where the rank shrank."""
-        index = saved.get("index")
-        if index is None or "exp_avg" not in saved:
+    def _fitting(self, saved: Any, group: dict[str, Any], parameter: Tensor, name: str) -> dict[str, Any]:
+        """A parameter's saved state, with fewer columns where the rank shrank.
+
+        Raises
+        ------
+        InputError
+            A part is missing, has another shape, or is of another rank.
+        """
+        if not isinstance(saved, Mapping):
+            raise InputError(f"the checkpoint's state of {name} is no mapping", expected="what state_dict returned")
+        shapes, n, rank = self._state_shapes(group, parameter, name)
+        fitting = self._of_rank(dict(saved), shapes, rank, name)
+        for key, shape in shapes.items():
+            value = fitting.get(key)
+            if not isinstance(value, Tensor):
+                raise InputError(f"the checkpoint has no {key} of {name}", expected=f"a tensor of shape {shape}")
+            if tuple(value.shape) != shape:
+                raise InputError(
+                    f"the checkpoint's {key} of {name} has shape {tuple(value.shape)}", expected=f"shape {shape}"
+                )
+            if key in ("index", "order") and not 0 <= int(value.min()) <= int(value.max()) < n:
+                raise InputError(f"the checkpoint's {key} of {name} has wrong columns", expected=f"0 to {n - 1}")
+        return fitting
+
+    def _of_rank(
+        self, saved: dict[str, Any], shapes: Mapping[str, tuple[int, ...]], rank: int, name: str
+    ) -> dict[str, Any]:
+        """A saved state with the columns of a rank; what has another shape for another reason stays as it is."""
+        kept = "index" if "index" in shapes else "projector"
+        vectors = saved.get(kept)
+        if kept not in shapes or not isinstance(vectors, Tensor) or vectors.ndim != len(shapes[kept]):
             return saved
-        rows, columns, right = self._geometry(group, parameter, sharded=sharding_of(parameter, name) is not None)
-        rank, had = resolve_rank(group["rank"], columns if right else rows), len(index)
+        had = vectors.shape[-1]
         if had == rank:
             return saved
-        if had < rank:
+        if kept == "index" and "exp_avg" not in shapes:
+            # The momentum is whole; the columns are those of the last step, and are chosen anew in the next.
+            return {**saved, "index": torch.arange(rank, dtype=vectors.dtype, device=vectors.device)}
+        if had < rank or kept != "index":
             raise InputError(
-                f"the checkpoint has rank {had} for {name}, this optimiser {rank}", expected="at most the saved rank"
+                f"the checkpoint has rank {had} for {name}, this optimiser {rank}",
+                expected="at most the saved rank" if kept == "index" else "the same",
             )
+        moments = [saved.get(key) for key in ("exp_avg", "exp_avg_sq")]
+        if not all(isinstance(one, Tensor) and one.ndim == 2 and one.shape[1] == had for one in moments):
+            return saved
         largest = saved["exp_avg_sq"].float().sum(dim=0)
         keep = torch.sort(local(largest), descending=True, stable=True).indices[:rank].sort().values
         fewer = {key: saved[key][:, keep] for key in ("exp_avg", "exp_avg_sq")}
         fewer |= {key: saved[key][keep] for key in ("index", "age") if key in saved}
         return {**saved, **fewer}
 
+    def _state_shapes(
+        self, group: dict[str, Any], parameter: Tensor, name: str
+    ) -> tuple[dict[str, tuple[int, ...]], int, int]:
+        """The shapes of a whole parameter's state, the length of its rows, and its rank; no memory is taken."""
+        weight = torch.empty(parameter.shape, dtype=parameter.dtype, device="meta")
+        target = Target(parameter, name, {}, weight, weight, self._is_low_rank(group, parameter, name))
+        if target.low_rank:
+            rows, columns, right = self._geometry(group, parameter, sharded=sharding_of(parameter, name) is not None)
+            weight = weight.new_empty(rows, columns)
+            target.weight = weight if right else weight.mT
+            target.n = columns if right else rows
+            target.rank, target.shape, target.right = resolve_rank(group["rank"], target.n), (rows, columns), right
+        self._fill_state(group, target)
+        if group.get("master_weights") and parameter.dtype in (torch.bfloat16, torch.float16):
+            target.state["master"] = parameter
+        return {key: tuple(value.shape) for key, value in target.state.items()}, target.n, target.rank
+
+
+def require_number(name: str, value: Any, *, finite: bool = True) -> None:
+    """Refuse a setting that is no number from 0 on."""
+    try:
+        number = math.nan if isinstance(value, str) else float(value)
+    except (TypeError, ValueError, RuntimeError):
+        number = math.nan
+    if not number >= 0 or (finite and number == math.inf):
+        shown = number if isinstance(value, int | float) else repr(value)
+        raise InputError(f"{name} is {shown}", expected="a finite number from 0 on" if finite else "at least 0")
+
+
+def require_share(name: str, value: Any) -> None:
+    """Refuse a setting that isn't in [0, 1)."""
+    if isinstance(value, str | bytes) or not _is_share(value):
+        raise InputError(f"{name} is {value!r}", expected="in [0, 1)")
+
+
+def _is_share(value: Any) -> bool:
+    try:
+        return 0 <= float(value) < 1
+    except (TypeError, ValueError, RuntimeError):
+        return False
+
+
+def _betas(name: str, betas: Any) -> tuple[Any, ...]:
+    if not isinstance(betas, tuple | list) or len(betas) != 2:
+        raise InputError(f"{name} is {betas!r}", expected="two numbers in [0, 1)")
+    for place, beta in enumerate(betas):
+        require_share(f"{name}[{place}]", beta)
+    return tuple(betas)
+
 
 def _set_adamw_ratio(group: dict[str, Any], defaults: Mapping[str, Any]) -> None:
     """Give what isn't projected its own learning rate, in proportion to the group's, so that schedulers act on both."""
     adamw_lr = group.get("adamw_lr", defaults["adamw_lr"])
+    require_number("adamw_lr", adamw_lr)
+    require_number("lr", group.get("lr", defaults["lr"]))
     if group.get("low_rank") is False:
         group.setdefault("lr", adamw_lr)
         group.setdefault("adamw_ratio", 1.0)

@@ -49,8 +49,8 @@ def coefficients_of(name: str, steps: int) -> list[tuple[float, float, float]]:
     """
     if name not in COEFFICIENTS:
         raise InputError(f"ns_coefficients is {name!r}", expected=f"one of: {', '.join(COEFFICIENTS)}")
-    if steps < 1:
-        raise InputError(f"ns_steps is {steps}", expected="at least 1")
+    if not isinstance(steps, int) or steps < 1:
+        raise InputError(f"ns_steps is {steps!r}", expected="a whole number, at least 1")
     given = list(COEFFICIENTS[name])
     return (given + [given[-1]] * steps)[:steps]
 

@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from assay.lowrank.optimizer import LowRankOptimizer, Target
+from assay.core.errors import InputError
+from assay.lowrank.optimizer import LowRankOptimizer, Target, require_share
 from assay.lowrank.selection import Side
 
 __all__ = ["Dion", "LDAdamW"]
@@ -77,6 +78,10 @@ class Dion(LowRankOptimizer):
     ) -> None:
         settings = {name: value for name, value in locals().items() if name not in ("self", "params", "__class__")}
         super().__init__(params, {**settings, "basis": "identity"})
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        super()._check_group(group)
+        require_share("momentum", group["momentum"])
 
     def _init_low_rank(self, group: dict[str, Any], target: Target) -> None:
         state, dtype = target.state, self._state_dtype(group, target)
@@ -158,6 +163,12 @@ class LDAdamW(LowRankOptimizer):
     ) -> None:
         settings = {name: value for name, value in locals().items() if name not in ("self", "params", "__class__")}
         super().__init__(params, {**settings, "basis": "identity"})
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        super()._check_group(group)
+        require_share("rho", group["rho"])
+        if not isinstance(group["error_feedback"], bool):
+            raise InputError(f"error_feedback is {group['error_feedback']!r}", expected="True or False")
 
     def _init_low_rank(self, group: dict[str, Any], target: Target) -> None:
         state, dtype = target.state, self._state_dtype(group, target)

@@ -158,19 +158,21 @@ class Carry:
 
     def __init__(self, old: Tensor, new: Tensor) -> None:
         place = torch.searchsorted(old, new).clamp_(max=old.shape[-1] - 1)
-        self._stays = old.gather(-1, place) == new
+        self._enters = old.gather(-1, place) != new
         self._place = place
 
     def __call__(self, state: Tensor) -> Tensor:
         """The state in the new columns, shape (b, rows, r) or (b, r), from that in the old ones."""
+        # Filled and not multiplied by zero, since a second moment may have overflown to infinity.
         if state.ndim == 2:
-            return state.gather(1, self._place) * self._stays
+            return state.gather(1, self._place).masked_fill_(self._enters, 0)
+        enters = self._enters.unsqueeze(1)
         if state.shape[0] == 1:
-            return state.index_select(2, self._place[0]) * self._stays.unsqueeze(1)
+            return state.index_select(2, self._place[0]).masked_fill_(enters, 0)
         place = self._place.unsqueeze(1).expand(-1, state.shape[1], -1)
-        return state.gather(2, place) * self._stays.unsqueeze(1)
+        return state.gather(2, place).masked_fill_(enters, 0)
 
     @property
     def churn(self) -> Tensor:
         """The share of columns that are new, shape (b,)."""
-        return 1 - self._stays.float().mean(dim=-1)
+        return 1 - (~self._enters).float().mean(dim=-1)

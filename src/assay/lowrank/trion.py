@@ -19,7 +19,7 @@ from torch import Tensor
 
 from assay.core.errors import InputError
 from assay.lowrank.basis import Basis, Transform
-from assay.lowrank.optimizer import Directions, LowRankOptimizer, Stack, Target
+from assay.lowrank.optimizer import Directions, LowRankOptimizer, Stack, Target, require_share
 from assay.lowrank.orthogonal import Implementation, coefficients_of, newton_schulz
 from assay.lowrank.selection import Carry, Side, largest_columns
 from assay.lowrank.sharding import local, sharding_of
@@ -148,7 +148,7 @@ class Trion(LowRankOptimizer):
                 "ns_impl": ns_impl,
                 "ns_dtype": ns_dtype,
                 "adamw_lr": adamw_lr,
-                "adamw_betas": tuple(adamw_betas),
+                "adamw_betas": adamw_betas,
                 "adamw_eps": adamw_eps,
                 "transform": transform,
                 "side": side,
@@ -169,8 +169,7 @@ class Trion(LowRankOptimizer):
         coefficients_of(group["ns_coefficients"], group["ns_steps"])
         if group["scale"] not in SCALES:
             raise InputError(f"scale is {group['scale']!r}", expected=f"one of: {', '.join(SCALES)}")
-        if not 0 <= group["momentum"] < 1:
-            raise InputError(f"momentum is {group['momentum']}", expected="in [0, 1)")
+        require_share("momentum", group["momentum"])
         if group["ns_impl"] not in ("auto", "gram", "plain"):
             raise InputError(f"ns_impl is {group['ns_impl']!r}", expected="auto, gram or plain")
         if group["ns_dtype"] not in (None, "float32", "bfloat16"):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from assay.core.errors import InputError
 from assay.lowrank.basis import Transform
-from assay.lowrank.optimizer import LowRankOptimizer, Target
+from assay.lowrank.optimizer import LowRankOptimizer, Target, require_number
 from assay.lowrank.projector import DCTProjector, SVDProjector
 from assay.lowrank.selection import Side
 
@@ -40,6 +40,9 @@ class _ProjectedAdamW(LowRankOptimizer):
             raise InputError("basis is a matrix", expected="the name of a basis")
         if not isinstance(group["update_gap"], int) or group["update_gap"] < 1:
             raise InputError(f"update_gap is {group['update_gap']!r}", expected="a whole number from 1 on")
+        for name in ("scale", "alpha", "inactive_lr_scale"):
+            if name in group:
+                require_number(name, group[name])
 
     def _init_low_rank(self, group: dict[str, Any], target: Target) -> None:
         state, dtype = target.state, self._state_dtype(group, target)
