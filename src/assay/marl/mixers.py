@@ -80,7 +80,7 @@ class IndependentMixer(nn.Module):
 
 
 class QMixer(nn.Module):
-    """QMIX: ELU(q · |w₁(s)| + b₁(s)) · |w₂(s)| + b₂(s), monotone in every utility.
+    """QMIX: ELU(q · abs(w₁(s)) + b₁(s)) · abs(w₂(s)) + b₂(s), monotone in every utility.
 
     Parameters
     ----------

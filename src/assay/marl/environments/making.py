@@ -63,19 +63,17 @@ def make_vec_env(
         Gymnasium environment with a tuple of actions, an object with the methods of PyMARL's `MultiAgentEnv` or of
         JaxMARL, or a `VecEnv`. As a word, with options after commas:
 
-        ================================ ==========================================================================
-        ``matrix:payoff.csv``            `MatrixGame`; also ``.npy``; ``matrix:payoff.csv,noise=0.5``
-        ``chain:3``                      `ChainGame` of three stages, or of the payoffs of a ``.npy`` file
-        ``staghunt:penalty=-2``          `StagHunt`; ``staghunt:grid=8x8,n_agents=3`` and so on
-        ``lbf:Foraging-8x8-2p-2f-coop-v3``  level-based foraging
-        ``rware:rware-tiny-2ag-v2``      the robotic warehouse
-        ``mpe:simple_spread_v3``         a particle environment of mpe2
-        ``smax:3m``                      SMAX, with JAX
-        ``smac:3m``, ``smacv2:terran_5_vs_5``, ``football:academy_3_vs_1_with_keeper``  where the game is installed
-        ``gym:NAME``                     a registered Gymnasium environment
-        ``pettingzoo:package.module``    a module with a function `parallel_env`
-        ``factory:package.module:make``  a function of yours
-        ================================ ==========================================================================
+        - ``matrix:payoff.csv``: `MatrixGame`; also ``.npy``; ``matrix:payoff.csv,noise=0.5``
+        - ``chain:3``: `ChainGame` of three stages, or of the payoffs of a ``.npy`` file
+        - ``staghunt:penalty=-2``: `StagHunt`; ``staghunt:grid=8x8,n_agents=3`` and so on
+        - ``lbf:Foraging-8x8-2p-2f-coop-v3``: level-based foraging
+        - ``rware:rware-tiny-2ag-v2``: the robotic warehouse
+        - ``mpe:simple_spread_v3``: a particle environment of mpe2
+        - ``smax:3m``: SMAX, with JAX
+        - ``smac:3m``, ``smacv2:terran_5_vs_5``, ``football:academy_3_vs_1_with_keeper``: where the game is installed
+        - ``gym:NAME``: a registered Gymnasium environment
+        - ``pettingzoo:package.module``: a module with a function `parallel_env`
+        - ``factory:package.module:make``: a function of yours
     n : int
         Instances, N.
     reward : {"sum", "mean"}, optional
