@@ -117,6 +117,25 @@ def test_a_layer_with_an_ordered_input_is_recognised_and_an_exchangeable_one_is_
         assert report.ordered == {"weight": expected}
 
 
+def test_where_all_is_kept_rounding_makes_no_axis_ordered():
+    x = torch.randn(40, 12, generator=torch.Generator().manual_seed(0))
+    model = nn.Sequential(*[nn.Linear(12, 12) for _ in range(8)])
+    assert not any(probe_projection(model, [x], [12], ["dct2"], 1, loss=squares).ordered.values())
+
+
+def test_the_smallest_rank_says_whether_an_axis_is_ordered_shares_or_not():
+    x = torch.linspace(-1, 1, 64).repeat(8, 1) * torch.linspace(1, 2, 8)[:, None]
+    for ranks in ([64, 1 / 32], [2, 1.0], [1.0, 2]):
+        report = probe_projection(nn.Linear(64, 64), [x], ranks, ["dct2"], 1, loss=squares)
+        assert report.ordered == {"weight": True}
+
+
+@pytest.mark.parametrize("bases", [["dct2"], ["svd"]], ids=str)
+def test_a_gradient_that_is_not_finite_is_no_energy(bases):
+    with pytest.raises(InputError, match="the gradient of weight is NaN or infinite"):
+        probe_projection(nn.Linear(4, 4), [torch.full((2, 4), float("inf"))], [2], bases, 1, loss=squares)
+
+
 def test_a_zero_gradient_is_kept_whole():
     assert energy_kept(torch.zeros(3, 4), 2) == 1
 

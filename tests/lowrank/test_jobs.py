@@ -7,10 +7,12 @@ import importlib.util
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from assay.cli import run
@@ -25,6 +28,7 @@ from assay.core.texts import read_texts
 from assay.lowrank.models import LlamaSettings, SmallLlama
 from assay.lowrank.texts import Corpus
 
+CHECKPOINT_PARTS = ("settings", "groups", "history")
 TEXT = "The quick brown fox jumps over the lazy dog, naïvely. " * 60
 SMALL = ("--steps", "4", "--width", "16", "--heads", "2", "--context", "16", "--batch", "2", "--layers", "1")
 
@@ -169,6 +173,83 @@ def test_an_interrupted_run_goes_on_to_the_same_model():
     assert Path("cut/model.safetensors").read_bytes() == Path("whole/model.safetensors").read_bytes()
     steps = [json.loads(line)["step"] for line in Path("cut/metrics.jsonl").read_text().splitlines()]
     assert steps == list(range(1, 61))
+
+
+@contextmanager
+def interrupted(step: int, *, twice: bool = False):
+    """Ctrl-C within a step of the run in the block."""
+    from assay.lowrank import training
+
+    original, seen = training._one_step, []
+
+    def one_step(*args, **kwargs):
+        seen.append(1)
+        for _ in range(1 + twice if len(seen) == step else 0):
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(*args, **kwargs)
+
+    training._one_step = one_step
+    try:
+        yield
+    finally:
+        training._one_step = original
+
+
+def save_gpt2(folder: str, **sizes) -> None:
+    """A model with dropout, a tied head and weights stored the other way round, with a tokenizer of words."""
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {word: number for number, word in enumerate(["[UNK]", *sorted(set(TEXT.replace(".", "").split()))])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]").save_pretrained(folder)
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        n_embd=16, n_layer=1, n_head=2, vocab_size=len(words), n_positions=32, bos_token_id=0, eos_token_id=0, **sizes
+    )
+    transformers.GPT2LMHeadModel(config).save_pretrained(folder)
+
+
+OPTIMIZERS = [
+    ("dct-adamw", "--error-feedback", "4"),
+    ("trion",),
+    ("dct-frugal", "--update-gap", "3"),
+    ("fira", "--update-gap", "3"),
+    ("ldadamw",),
+    ("dion",),
+    ("muon",),
+]
+
+
+@pytest.mark.parametrize("options", OPTIMIZERS, ids=lambda options: options[0])
+def test_a_model_with_dropout_is_tuned_the_same_again_and_goes_on_to_the_same(capsys, options):
+    pytest.importorskip("transformers")
+    save_gpt2("gpt2")
+    command = ("finetune", "text.txt", "-m", "gpt2", "--context", "16", "--steps", "6", "-q", "--optimizer", *options)
+    assert lowrank(*command, "-o", "whole") == 0
+    torch.rand(7)  # What else draws in this process makes no difference.
+    assert lowrank(*command, "-o", "again") == 0
+    with interrupted(3):
+        assert lowrank(*command, "-o", "cut") == 130
+    assert lowrank(*command, "-o", "cut", "--resume") == 0
+    whole = Path("whole/model.safetensors").read_bytes()
+    assert Path("again/model.safetensors").read_bytes() == whole
+    assert Path("cut/model.safetensors").read_bytes() == whole
+
+
+def test_a_stop_says_only_of_a_checkpoint_that_there_is(capsys):
+    command = ("train", "text.txt", *SMALL, "-o", "m")
+    with interrupted(1, twice=True):
+        assert lowrank(*command) == 130
+    assert "stopped; nothing was written" in capsys.readouterr().err
+    with interrupted(3):
+        assert lowrank(*command) == 130
+    assert "checkpoint.safetensors holds the last step" in capsys.readouterr().err
+    # What is begun anew doesn't go on from what was there before.
+    with interrupted(1, twice=True):
+        assert lowrank(*command, "--force") == 130
+    assert "stopped; nothing was written" in capsys.readouterr().err
 
 
 def test_fine_tuning_and_probing_take_a_trained_folder(capsys):
@@ -373,6 +454,18 @@ def test_other_architectures_are_counted_by_transformers(capsys):
         (("train", "text.txt", "-o", "m", "--context", "1"), "context is 1; expected at least 2"),
         (("train", "text.txt", "-o", "-"), "--out is -"),
         (("train", "nul.txt", "-o", "m"), "nul.txt: has "),
+        (("train", "", "-o", "m"), "the text's name is empty"),
+        (("train", "text.txt", "-o", ""), "--out is empty"),
+        (("train", "text.txt", "-o", "m", "--width", "1" + "0" * 400), "expected at most 1000000"),
+        (("train", "text.txt", "-o", "m", "--batch", "1" + "0" * 30), "expected at least 1, at most 1000000000"),
+        (("finetune", "text.txt", "-m", "list", "-o", "m"), "config.json: is no configuration"),
+        (("memory", "digits.json"), "digits.json: can't be read: Exceeds the limit"),
+        (("memory", "nested.json"), "nested.json: can't be read: maximum recursion depth"),
+        (("memory", "huge.json"), "hidden_size is beyond any model's"),
+        (("memory", "tied.json"), 'tie_word_embeddings is "false"; expected true or false'),
+        (("memory", "heads.json"), "num_key_value_heads is 3 with 4 heads"),
+        (("memory", "4x4x1000000"), "the shape '4x4x1000000' has too many matrices; expected at most 100000"),
+        (("memory", "9" * 5000 + "x3"), "has too many digits; expected at most 12"),
         (("finetune", "folder of text", "-m", "full", "-o", "folder of text", "--force"), "is also an input"),
         (("finetune", "text.txt", "-m", "full", "-o", "full", "--force"), "full: is also an input"),
         (("finetune", "text.txt", "-m", "cut.gguf", "-o", "m"), "can't be loaded"),
@@ -451,6 +544,14 @@ def test_what_is_wrong_gets_one_line_and_status_2(capsys, arguments, said):
     Path("deep.json").write_text(json.dumps({**sizes, "num_hidden_layers": 2_000_000_000}))
     Path("nan.json").write_text(json.dumps({**sizes, "num_hidden_layers": 1, "hidden_size": float("nan")}))
     Path("partial.json").write_text('{"hidden_size": 8}')
+    Path("list").mkdir()
+    Path("list/config.json").write_text("[1]")
+    whole = {**sizes, "num_hidden_layers": 1}
+    Path("digits.json").write_text('{"hidden_size": ' + "9" * 5000 + "}")
+    Path("nested.json").write_text("[" * 100_000 + "]" * 100_000)
+    Path("huge.json").write_text(json.dumps({**whole, "hidden_size": 10**400}))
+    Path("tied.json").write_text(json.dumps({**whole, "tie_word_embeddings": "false"}))
+    Path("heads.json").write_text(json.dumps({**whole, "num_attention_heads": 4, "num_key_value_heads": 3}))
     assert said in refusal_of(capsys, *arguments)
 
 
@@ -463,9 +564,96 @@ def test_force_replaces_and_a_folder_without_permission_is_said_so(capsys):
     assert "no permission" in refusal_of(capsys, "train", "text.txt", "-o", "shut/model")
 
 
-def test_a_learning_rate_that_explodes_is_said_in_one_line(capsys):
-    assert lowrank("train", "text.txt", *SMALL, "-o", "model", "--lr", "1e30", "--clip", "0") == 2
-    assert "is NaN or infinite" in capsys.readouterr().err
+@pytest.mark.parametrize("optimizer", ["dct-adamw", "trion", "adamw", "muon"])
+def test_a_learning_rate_that_explodes_is_said_in_one_line(capsys, optimizer):
+    options = ("--lr", "1e30", "--clip", "0", "--optimizer", optimizer)
+    assert lowrank("train", "text.txt", *SMALL, "-o", "model", *options) == 2
+    err = capsys.readouterr().err
+    assert re.fullmatch(r"assay: the (gradient|loss|validation loss) .*; expected a lower --lr, or --clip\n", err)
+    assert not Path("model/metrics.jsonl").exists()
+
+
+def test_a_model_that_memory_can_not_hold_is_said_to_be_too_large(capsys, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4000000000000 bytes.")
+
+    monkeypatch.setattr("assay.lowrank.models.SmallLlama", refuse)
+    said = "a model of width 96 and 2 layers doesn't fit into memory; expected a smaller one"
+    assert said in refusal_of(capsys, "train", "text.txt", "-o", "m")
+
+
+def test_a_model_without_its_tokenizer_and_one_with_nan_are_said_to_be_so(capsys):
+    pytest.importorskip("transformers")
+    save_gpt2("gpt2")
+    weights = load_file("gpt2/model.safetensors")
+    weights["transformer.h.0.mlp.c_fc.weight"][0, 0] = float("nan")
+    save_file(weights, "gpt2/model.safetensors", metadata={"format": "pt"})
+    capsys.readouterr()
+    said = refusal_of(capsys, "probe", "text.txt", "-m", "gpt2", "--context", "16")
+    assert re.search(r"the gradient of transformer\.h\.0\.\S+ is NaN or infinite", said)
+    for file in Path("gpt2").glob("tokenizer*"):
+        file.unlink()
+    assert "gpt2: has no tokenizer" in refusal_of(capsys, "probe", "text.txt", "-m", "gpt2", "--context", "16")
+
+
+def test_a_full_disk_is_said_in_one_line_and_keeps_the_checkpoint(capsys, monkeypatch):
+    from safetensors import SafetensorError
+
+    command = ("train", "text.txt", *SMALL, "-o", "m")
+    with interrupted(2):
+        assert lowrank(*command) == 130
+    capsys.readouterr()
+
+    def refuse(tensors, file, metadata=None):
+        Path(file).write_bytes(b"begun")
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    before = Path("m/checkpoint.safetensors").read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr("safetensors.torch.save_file", refuse)
+        for more in ((), ("--save-every", "1")):
+            assert lowrank(*command, "--resume", *more) == 1
+            err = capsys.readouterr().err
+            assert "no space left on the disk" in err
+            assert err.count("\n") == 1
+            assert sorted(path.name for path in Path("m").iterdir()) == ["checkpoint.safetensors"]
+            assert Path("m/checkpoint.safetensors").read_bytes() == before
+    assert lowrank(*command, "--resume", "-q") == 0
+    assert sorted(path.name for path in Path("m").iterdir()) == [
+        "config.json",
+        "loss.svg",
+        "metrics.jsonl",
+        "model.safetensors",
+    ]
+
+
+def test_a_mangled_checkpoint_is_refused_by_what_is_wrong(capsys):
+    command = ("train", "text.txt", *SMALL, "-o", "m")
+    with interrupted(2):
+        assert lowrank(*command) == 130
+    capsys.readouterr()
+    file = "m/checkpoint.safetensors"
+    with safe_open(file, framework="pt") as stored:
+        metadata = stored.metadata()
+        tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+    mangled = [
+        ({name: text for name, text in metadata.items() if name != part}, tensors, part) for part in CHECKPOINT_PARTS
+    ]
+    mangled += [({**metadata, part: text}, tensors, "") for part in CHECKPOINT_PARTS for text in ("{", "[3]", "7")]
+    mangled += [
+        ({**metadata, "history": "[]"}, {**tensors, "other": torch.ones(2)}, "it holds 'other'"),
+        (metadata, {**tensors, "optimizer.99.exp_avg": torch.ones(2)}, "parameters that no group has"),
+        (metadata, {**tensors, "model.lm_head.weight": torch.ones(3, 3)}, "weights are of another model"),
+        (metadata, {**tensors, "optimizer.0.exp_avg": torch.ones(3, 3)}, "exp_avg of model"),
+        (metadata, {name: one for name, one in tensors.items() if name != "optimizer.0.index"}, "no index of model"),
+        (metadata, {name: one for name, one in tensors.items() if name != "model.lm_head.weight"}, "some are missing"),
+        ({**metadata, "history": '[{"step": 2}]'}, tensors, "history lacks steps"),
+    ]
+    for about, held, said in mangled:
+        save_file(held, file, metadata=about)
+        refused = refusal_of(capsys, *command, "--resume")
+        assert "checkpoint.safetensors: is damaged: " in refused
+        assert said in refused
 
 
 @pytest.mark.parametrize(

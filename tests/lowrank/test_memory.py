@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from torch import nn
 from assay.core.errors import InputError
 from assay.lowrank import DCTAdamW, DCTFiraAdamW, DCTFrugalAdamW, DCTGaLoreAdamW, Dion, LDAdamW, Trion, estimate_memory
 from assay.lowrank.allocation import LiveBytes
-from assay.lowrank.memory import read_shapes, state_bytes
+from assay.lowrank.memory import OPTIMIZERS, read_shapes, state_bytes
 
 MAKERS = {
     "galore": lambda p, r: DCTGaLoreAdamW(p, 1e-3, rank=r, projection="svd"),
@@ -81,19 +82,30 @@ def test_an_estimate_for_a_model_equals_its_optimisers_live_bytes():
     assert estimate_memory(without_weights, optimizers=["dct-adamw"], rank=[0.25]) == [row]
 
 
-def test_shapes_of_a_configuration_are_those_of_the_model():
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("Llama", {}),
+        ("Llama", {"attention_bias": True, "mlp_bias": True}),
+        ("Llama", {"tie_word_embeddings": True, "head_dim": 8}),
+        ("Mistral", {"attention_bias": True}),
+        ("Qwen2", {}),
+    ],
+    ids=str,
+)
+def test_shapes_of_a_configuration_are_those_of_the_model(kind, more):
     transformers = pytest.importorskip("transformers")
-    config = transformers.LlamaConfig(
+    config = getattr(transformers, f"{kind}Config")(
         hidden_size=64,
         intermediate_size=96,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
         vocab_size=100,
-        tie_word_embeddings=False,
+        **{"tie_word_embeddings": False, **more},
     )
     with torch.device("meta"):
-        model = transformers.LlamaForCausalLM(config)
+        model = transformers.AutoModelForCausalLM.from_config(config)
     assert read_shapes(json.loads(config.to_json_string(use_diff=False))) == {
         name: tuple(p.shape) for name, p in model.named_parameters()
     }
@@ -103,6 +115,17 @@ def test_shapes_of_a_configuration_are_those_of_the_model():
 def test_an_incomplete_configuration_is_refused(wrong):
     with pytest.raises(InputError, match="the configuration's hidden_size is"):
         read_shapes(wrong)
+
+
+def test_a_hundred_thousand_matrices_are_counted_at_once():
+    shapes = {f"layer.{number}.weight": (4 + number % 2, 4) for number in range(100_000)}
+    start = time.perf_counter()
+    rows = estimate_memory(shapes, rank=[0.25, 0.5])
+    assert time.perf_counter() - start < 10  # It took minutes when each was counted by itself.
+    found = {(row["optimizer"], row["rank"]): row["bytes"] for row in rows}
+    for name in OPTIMIZERS:
+        each = sum(state_bytes(name, shape, rank=0.5) for shape in ((4, 4), (5, 4)))
+        assert found[name, 0.5] == 50_000 * each
 
 
 def test_an_unknown_optimiser_is_refused():

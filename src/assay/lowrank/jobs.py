@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import math
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -16,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from cyclopts import App, Group, Parameter
 
-from assay.core.errors import InputError
+from assay.core.errors import AssayError, InputError
 from assay.core.jobs import (
     STREAM,
     Flag,
@@ -65,10 +68,14 @@ Optimizer: TypeAlias = Literal[
     "adamw",
 ]
 BasisName: TypeAlias = Literal["dct2", "dct3", "hadamard", "random", "identity"]
+MOST = 10**9
+"""Steps, rows and matrices of one shape beyond which a number is a mistake."""
 CHECKPOINT = "checkpoint.safetensors"
 METRICS = "metrics.jsonl"
 PICTURES = (".png", ".svg", ".pdf")
-SHAPES = re.compile(r"(\d+)x(\d+)(?:x(\d+))?")
+SHAPES = re.compile(r"([0-9]+)x([0-9]+)(?:x([0-9]+))?")
+MOST_DIGITS = 12
+"""Of a shape's number."""
 
 
 @Parameter(name="*", group=Group("Optimising", sort_key=2))
@@ -539,9 +546,10 @@ def _run(
         optimizer = make_optimizer(optimising.optimizer, language.model, **settings)
         if isinstance(optimizer, LowRankOptimizer):
             optimizer.track = optimising.optimizer in ("dct-adamw", "trion")
-        folder.mkdir(exist_ok=True)
-        way_on = f"stopped; {folder / CHECKPOINT} holds the last step, and the same command with --resume goes on"
-        with _progress(plan.steps, reporting) as watch, stop_that_says(way_on):
+        _make(folder)
+        if not resume:
+            (folder / CHECKPOINT).unlink(missing_ok=True)
+        with _progress(plan.steps, reporting) as watch, _stop_that_names(folder), _in_words_of_the_command():
             history = train(
                 language.model,
                 optimizer,
@@ -559,9 +567,10 @@ def _run(
                 resume=resume,
                 watch=watch,
             )
-    with naming(out):
-        save_language(language, folder)
-        _write_history(history, folder, title=f"{optimising.optimizer}, rank {optimising.rank}, on {name_of(text)}")
+    title = f"{optimising.optimizer}, rank {optimising.rank}, on {name_of(text)}"
+    with _into(folder) as temporary:
+        save_language(language, temporary)
+        _write_history(history, temporary, title=title)
     (folder / CHECKPOINT).unlink(missing_ok=True)
     summary = {
         **_outcome(history),
@@ -573,6 +582,66 @@ def _run(
     }
     summary["adamw_state_bytes"] = 8 * summary["parameters"]
     print_summary(summary, _training_lines(summary), reporting=reporting, out=out)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise InputError(reason, file=folder, expected="a name that can be written") from error
+
+
+@contextmanager
+def _into(folder: Path) -> Iterator[Path]:
+    """A temporary folder whose files move into `folder` when all are written; what is there stays as it was when not.
+
+    Raises
+    ------
+    AssayError
+        The disk is full, or the write failed for another reason of the machine.
+    """
+    temporary = None
+    try:
+        temporary = Path(tempfile.mkdtemp(prefix=".", dir=folder))
+        yield temporary
+        for made in sorted(temporary.iterdir()):
+            if (folder / made.name).is_dir():
+                shutil.rmtree(folder / made.name)
+            os.replace(made, folder / made.name)
+    except (OSError, AssayError) as error:
+        cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        full = getattr(cause, "errno", None) == errno.ENOSPC
+        reason = "no space left on the disk" if full else (getattr(cause, "strerror", None) or str(cause)).lower()
+        resume = f"; {folder / CHECKPOINT} is kept" if (folder / CHECKPOINT).is_file() else ""
+        raise AssayError(f"{folder}: {reason}; the model wasn't written{resume}") from error
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def _stop_that_names(folder: Path) -> Iterator[None]:
+    """Make Ctrl-C say how to go on, where there is something to go on from."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not (folder / CHECKPOINT).is_file():
+            raise KeyboardInterrupt("stopped; nothing was written") from None
+        raise KeyboardInterrupt(
+            f"stopped; {folder / CHECKPOINT} holds the last step, and the same command with --resume goes on"
+        ) from None
+
+
+@contextmanager
+def _in_words_of_the_command() -> Iterator[None]:
+    """Say of a gradient that isn't finite what can be done about it here."""
+    try:
+        yield
+    except InputError as error:
+        if error.expected is None or "learning rate" not in error.expected:
+            raise
+        raise InputError(error.message, expected="a lower --lr, or --clip") from error
 
 
 def _require_plan(plan: Plan) -> None:
@@ -684,8 +753,8 @@ def _rank(text: str) -> float:
 
 def _require_counts(**counts: int) -> None:
     for name, value in counts.items():
-        if value < 1:
-            raise InputError(f"--{name.replace('_', '-')} is {value}", expected="at least 1")
+        if not 1 <= value <= MOST:
+            raise InputError(f"--{name.replace('_', '-')} is {value}", expected=f"at least 1, at most {MOST}")
 
 
 def _require_patterns(include: str, exclude: str) -> None:
@@ -706,8 +775,8 @@ def _require_context(language: Language, context: int) -> None:
 
 
 def _check_folder(out: str, *, resume: bool, force: bool) -> Path:
-    if out == STREAM:
-        raise InputError("--out is -", expected="the name of a folder to write")
+    if out in (STREAM, ""):
+        raise InputError(f"--out is {out or 'empty'}", expected="the name of a folder to write")
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise InputError("is a file", file=out, expected="the name of a folder to write")
@@ -778,15 +847,19 @@ def _write_history(history: list[dict[str, Any]], out: Path, *, title: str) -> N
 def _shapes_of(source: str) -> dict[str, tuple[int, ...]]:
     """Shapes from a list of sizes, a configuration, or an architecture that transformers knows."""
     from assay.core.files import existing_file, read_lines
-    from assay.lowrank.memory import read_shapes
+    from assay.lowrank.memory import MOST_LAYERS, read_shapes
 
     parts = source.split(",")
     if all(SHAPES.fullmatch(part) for part in parts):
         shapes: dict[str, tuple[int, ...]] = {}
         for number, part in enumerate(parts):
+            if max(map(len, part.split("x"))) > MOST_DIGITS:
+                raise InputError(f"the shape '{part[:20]}…' has too many digits", expected=f"at most {MOST_DIGITS}")
             rows, columns, count = (int(one or 1) for one in SHAPES.fullmatch(part).groups())  # type: ignore[union-attr]
             if not (rows and columns and count):
                 raise InputError(f"the shape '{part}' is empty", expected="rows x columns x how many, each from 1 on")
+            if count > MOST_LAYERS:
+                raise InputError(f"the shape '{part}' has too many matrices", expected=f"at most {MOST_LAYERS}")
             shapes |= {f"matrix{number}.{one}": (rows, columns) for one in range(count)}
         return shapes
     path = Path(source)
@@ -802,6 +875,12 @@ def _shapes_of(source: str) -> dict[str, tuple[int, ...]]:
             raise InputError(
                 f"is not JSON: {error.msg}", file=file, row=error.lineno, expected="a model's configuration"
             ) from error
+        except InputError:
+            raise
+        except (ValueError, RecursionError) as error:
+            # Numbers of too many digits, and lists in lists without end.
+            reason = str(error).partition(";")[0]
+            raise InputError(f"can't be read: {reason}", file=file, expected="a model's configuration") from error
         if not isinstance(config, dict):
             raise InputError("is no configuration", file=file, expected="a JSON object with hidden_size and so on")
         if (

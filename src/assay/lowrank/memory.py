@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,8 @@ STEP = 4
 """Bytes of a parameter's step counter."""
 MOST_LAYERS = 100_000
 """More than any model has, so that a wrong number isn't listed for hours."""
+LARGEST = 10**12
+"""Beyond any size of a model, so that a wrong number isn't counted with."""
 Shape = tuple[int, ...]
 
 
@@ -190,29 +193,35 @@ def estimate_memory(
     >>> [row["bytes"] for row in rows]
     [8388612, 2098180]
     """
-    shapes = _shapes(model_or_shapes)
-    low = {name for name, shape in shapes.items() if _is_projected(name, shape, include, exclude)}
-    whole = sum(state_bytes("adamw", shape, rank=1.0, itemsize=itemsize) for shape in shapes.values())
-    rest = sum(
-        state_bytes("adamw", shape, rank=1.0, itemsize=itemsize) for name, shape in shapes.items() if name not in low
-    )
+    # A model has few shapes and many parameters of each.
+    low: Counter[Shape] = Counter()
+    high: Counter[Shape] = Counter()
+    for name, shape in _shapes(model_or_shapes).items():
+        (low if _is_projected(name, shape, include, exclude) else high)[shape] += 1
+
+    def total(optimizer: str, shapes: Counter[Shape], one: float) -> int:
+        return sum(
+            count * state_bytes(optimizer, shape, rank=one, itemsize=itemsize) for shape, count in shapes.items()
+        )
+
+    rest = total("adamw", high, 1.0)
+    whole = rest + total("adamw", low, 1.0)
     rows = []
     for one in rank:
-        small = sum(one > min(shapes[name][0], _product(shapes[name][1:])) for name in low)
+        small = sum(count for shape, count in low.items() if one > min(shape[0], _product(shape[1:])))
         if small:
             warnings.warn(f"rank {one} is larger than {small} matrices allow, whose columns are all kept", stacklevel=2)
         for optimizer in optimizers:
-            size = rest + sum(state_bytes(optimizer, shapes[name], rank=one, itemsize=itemsize) for name in low)
             uses_basis = optimizer.startswith("dct") or optimizer == "trion"
-            lengths = {min(shapes[name][0], _product(shapes[name][1:])) for name in low}
+            lengths = {min(shape[0], _product(shape[1:])) for shape in low}
             basis = sum(n * n * itemsize for n in lengths) if uses_basis and not matrix_free else 0
-            total = size + basis
+            size = rest + total(optimizer, low, one) + basis
             rows.append(
                 {
                     "optimizer": optimizer,
                     "rank": one,
-                    "bytes": total,
-                    "share_of_adamw": total / whole,
+                    "bytes": size,
+                    "share_of_adamw": size / whole,
                     "basis_bytes": basis,
                 }
             )
@@ -259,7 +268,15 @@ def read_shapes(config: Mapping[str, Any]) -> dict[str, Shape]:
         value = default if value is None else value
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise InputError(f"the configuration's {name} is {json.dumps(value)}", expected="a whole number from 1 on")
+        if value > LARGEST:
+            raise InputError(f"the configuration's {name} is beyond any model's", expected=f"at most {LARGEST}")
         return value
+
+    def flag(name: str, default: bool) -> bool:
+        value = config.get(name, default)
+        if not isinstance(value, bool | None):
+            raise InputError(f"the configuration's {name} is {json.dumps(value)}", expected="true or false")
+        return default if value is None else value
 
     d, inner, layers, vocabulary = (
         size(one) for one in ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")
@@ -268,8 +285,16 @@ def read_shapes(config: Mapping[str, Any]) -> dict[str, Shape]:
         raise InputError(f"the configuration's num_hidden_layers is {layers}", expected=f"at most {MOST_LAYERS}")
     heads = size("num_attention_heads")
     key_heads, head = size("num_key_value_heads", heads), size("head_dim", max(1, d // heads))
+    if heads % key_heads:
+        raise InputError(
+            f"the configuration's num_key_value_heads is {key_heads} with {heads} heads", expected="a divisor of these"
+        )
     shapes: dict[str, Shape] = {"model.embed_tokens.weight": (vocabulary, d)}
-    bias = bool(config.get("attention_bias", config.get("model_type") == "qwen2"))
+    # Qwen2's queries, keys and values always have a bias, and Mistral has none; Llama's configuration says so.
+    kind = config.get("model_type", "llama")
+    bias = kind == "qwen2" or (kind == "llama" and flag("attention_bias", False))
+    output_bias = kind == "llama" and bias
+    inner_bias = kind == "llama" and flag("mlp_bias", False)
     for number in range(layers):
         block = f"model.layers.{number}"
         outputs = {"q_proj": heads * head, "k_proj": key_heads * head, "v_proj": key_heads * head}
@@ -278,12 +303,15 @@ def read_shapes(config: Mapping[str, Any]) -> dict[str, Shape]:
             if bias:
                 shapes[f"{block}.self_attn.{name}.bias"] = (rows,)
         shapes[f"{block}.self_attn.o_proj.weight"] = (d, heads * head)
-        for name in ("gate_proj", "up_proj"):
-            shapes[f"{block}.mlp.{name}.weight"] = (inner, d)
-        shapes[f"{block}.mlp.down_proj.weight"] = (d, inner)
+        if output_bias:
+            shapes[f"{block}.self_attn.o_proj.bias"] = (d,)
+        for name, sizes in {"gate_proj": (inner, d), "up_proj": (inner, d), "down_proj": (d, inner)}.items():
+            shapes[f"{block}.mlp.{name}.weight"] = sizes
+            if inner_bias:
+                shapes[f"{block}.mlp.{name}.bias"] = sizes[:1]
         shapes[f"{block}.input_layernorm.weight"] = (d,)
         shapes[f"{block}.post_attention_layernorm.weight"] = (d,)
     shapes["model.norm.weight"] = (d,)
-    if not config.get("tie_word_embeddings", False):
+    if not flag("tie_word_embeddings", False):
         shapes["lm_head.weight"] = (vocabulary, d)
     return shapes

@@ -6,6 +6,8 @@ import contextlib
 import io
 import json
 import math
+import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -25,6 +27,7 @@ __all__ = [
     "Language",
     "LlamaSettings",
     "SmallLlama",
+    "errors_of_the_disk",
     "load_language",
     "load_tokens",
     "new_language",
@@ -32,6 +35,9 @@ __all__ = [
     "save_language",
 ]
 
+OS_ERROR = re.compile(r"\(os error (\d+)\)")
+LARGEST = 1_000_000
+"""Beyond any small model's width, layers, heads or context."""
 BYTES = "bytes"
 """What a folder's configuration says where tokens are bytes."""
 
@@ -196,13 +202,20 @@ def new_language(*, width: int, layers: int, heads: int, context: int, seed: int
     for name, value in (("width", width), ("layers", layers), ("heads", heads), ("context", context)):
         if value < 1 or (name == "context" and value < 2):
             raise InputError(f"{name} is {value}", expected="at least 2" if name == "context" else "at least 1")
+        if value > LARGEST:
+            raise InputError(f"{name} is {value}", expected=f"at most {LARGEST}")
     if width % (2 * heads):
         raise InputError(f"width is {width} with {heads} heads", expected=f"a multiple of {2 * heads}")
     # Llama's inner size is 8/3 of the width, here to a multiple of 8.
     settings = LlamaSettings(
         width, max(8, round(width * 8 / 3 / 8) * 8), layers, heads, max_position_embeddings=context
     )
-    return Language(SmallLlama(settings, seed=seed), ByteTokens())
+    try:
+        return Language(SmallLlama(settings, seed=seed), ByteTokens())
+    except (RuntimeError, MemoryError) as error:
+        raise InputError(
+            f"a model of width {width} and {layers} layers doesn't fit into memory", expected="a smaller one"
+        ) from error
 
 
 def load_language(name: str) -> Language:
@@ -230,8 +243,10 @@ def load_language(name: str) -> Language:
         config = existing_file(path / "config.json")
         try:
             values = json.loads(config.read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"is not JSON: {error}", file=config, expected="a model's configuration") from error
+        if not isinstance(values, dict):
+            raise InputError("is no configuration", file=config, expected="a JSON object")
         if values.get("tokens") == BYTES:
             return _load_own(path, values)
     return _load_shared(name)
@@ -255,12 +270,27 @@ def save_language(language: Language, folder: Path) -> None:
         }
         (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
         tensors = {name: value.detach().cpu().contiguous() for name, value in language.model.state_dict().items()}
-        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        with errors_of_the_disk():
+            save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         return
-    with quiet_transformers():
+    with quiet_transformers(), errors_of_the_disk():
         cast(Any, language.model).save_pretrained(folder)
         if language.tokenizer is not None:
             language.tokenizer.save_pretrained(folder)
+
+
+@contextlib.contextmanager
+def errors_of_the_disk() -> Iterator[None]:
+    """Let safetensors fail to write as files do, with the system's own number for the reason."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except SafetensorError as error:
+        number = OS_ERROR.search(str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
 
 
 def _load_own(folder: Path, values: dict[str, Any]) -> Language:
@@ -286,6 +316,9 @@ def _load_shared(name: str) -> Language:
     with quiet_transformers():
         loaded = load_language_model(name)
     model, tokenizer = loaded.model, loaded.tokenizer
+    # Where a folder lacks its tokenizer's files, transformers makes one that knows no word.
+    if not tokenizer("a", add_special_tokens=False)["input_ids"]:
+        raise InputError("has no tokenizer", file=name, expected="a model with its tokenizer's files")
     tokens = _Tokenized(tokenizer)
     vocabulary = int(model.get_input_embeddings().num_embeddings)
     if tokens.size > vocabulary:

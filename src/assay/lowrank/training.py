@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import signal
 import threading
 import time
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from assay.core.errors import InputError
 from assay.core.files import atomic_path
 from assay.lowrank.groups import low_rank_param_groups
+from assay.lowrank.models import errors_of_the_disk
 from assay.lowrank.optimizer import LowRankOptimizer
 from assay.lowrank.texts import Corpus, StreamCorpus
 from assay.lowrank.trainer import OPTIMIZER_CLASSES
@@ -58,7 +60,8 @@ FINETUNING = 1 / 30
 """The learning rate of fine-tuning over that of training from scratch."""
 PLUGGED = {"galore": "dct-galore", "frugal": "dct-frugal", "fira": "dct-fira"}
 VALIDATION_ROWS = 32
-FORMAT = "assay.lowrank training 2"
+OF_OPTIMIZER = re.compile(r"optimizer\.(\d+)\.(\w+)")
+FORMAT = "assay.lowrank training 3"
 """What a checkpoint says it is; another number means other contents."""
 
 
@@ -98,9 +101,13 @@ class MuonAdamW(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """The states of both, numbered through."""
         state: dict[int, Any] = {}
+        groups = []
         for shift, part in self._shifts():
-            state |= {number + shift: value for number, value in part.state_dict()["state"].items()}
-        groups = [group for part in self.parts for group in part.state_dict()["param_groups"]]
+            saved = part.state_dict()
+            state |= {number + shift: value for number, value in saved["state"].items()}
+            groups += [
+                {**group, "params": [number + shift for number in group["params"]]} for group in saved["param_groups"]
+            ]
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -112,7 +119,7 @@ class MuonAdamW(torch.optim.Optimizer):
                 for number in range(size)
                 if number + shift in state_dict["state"]
             }
-            part.load_state_dict({"state": own, "param_groups": [group]})
+            part.load_state_dict({"state": own, "param_groups": [{**group, "params": list(range(size))}]})
         self.param_groups = [group for part in self.parts for group in part.param_groups]
 
     def _shifts(self) -> list[tuple[int, torch.optim.Optimizer]]:
@@ -234,7 +241,8 @@ def train(
     plan : Plan
         How long.
     checkpoint : Path, optional
-        The file that holds everything to go on from; also written when the run is interrupted.
+        The file that holds everything to go on from; also written when the run is interrupted. What a model draws in
+        training, as for dropout, follows from the plan's seed and the step, so that a resumed run draws the same.
     settings : mapping, optional
         What a checkpoint must agree with.
     resume : bool
@@ -247,6 +255,11 @@ def train(
     list of dict
         One entry a step: step, loss, tokens_per_second, optimizer_ms, and where known energy_kept, index_churn and
         validation_loss (nats a token).
+
+    Raises
+    ------
+    InputError
+        A loss is NaN or infinite, or the checkpoint is damaged or of another run.
     """
     device = next(model.parameters()).device
     rates = [float(group["lr"]) for group in optimizer.param_groups]
@@ -260,11 +273,14 @@ def train(
         for step in range(first, plan.steps):
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * plan.factor(step)
-            entry = _one_step(model, optimizer, corpus.batch(step, size=plan.batch, seed=plan.seed).to(device), plan)
+            rows = corpus.batch(step, size=plan.batch, seed=plan.seed).to(device)
+            with _draws(plan.seed, step, device):
+                entry = _one_step(model, optimizer, rows, plan)
             entry = {"step": step + 1, **entry}
             last = step + 1 == plan.steps
             if last or (plan.evaluate_every and (step + 1) % plan.evaluate_every == 0):
                 entry["validation_loss"] = validation_loss(model, held_out)
+            _require_finite(entry)
             history.append(entry)
             watch(entry)
             due = plan.save_every and (step + 1) % plan.save_every == 0 and not last
@@ -273,6 +289,23 @@ def train(
             if asked_to_stop():
                 raise KeyboardInterrupt
     return history
+
+
+@contextmanager
+def _draws(seed: int, step: int, device: torch.device) -> Iterator[None]:
+    """Let what is drawn in a step depend on the seed and the step alone, and leave the caller's generators alone."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed * 1_000_003 + step)
+        yield
+
+
+def _require_finite(entry: Mapping[str, Any]) -> None:
+    for name in ("loss", "validation_loss"):
+        if not math.isfinite(entry.get(name, 0.0)):
+            raise InputError(
+                f"the {name.replace('_', ' ')} is {entry[name]} at step {entry['step']}",
+                expected="a finite loss (a lower learning rate, or clipping)",
+            )
 
 
 @contextmanager
@@ -352,11 +385,9 @@ def _save_checkpoint(
         "settings": json.dumps(dict(settings), sort_keys=True),
     }
     with atomic_path(file, force=True) as temporary:
-        save_file(
-            {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()},
-            temporary,
-            metadata=metadata,
-        )
+        whole = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+        with errors_of_the_disk():
+            save_file(whole, temporary, metadata=metadata)
 
 
 def _load_checkpoint(
@@ -377,7 +408,12 @@ def _load_checkpoint(
         older = kind.startswith(FORMAT.rpartition(" ")[0])
         said = f"has the format '{kind}'" if older else "is another kind of file"
         raise InputError(said, file=file, expected=f"'{FORMAT}', the checkpoint of a stopped run")
-    had = json.loads(metadata["settings"])
+    try:
+        had, groups, history = (json.loads(metadata[name]) for name in ("settings", "groups", "history"))
+    except (KeyError, ValueError) as error:
+        raise _damaged(file, f"{type(error).__name__} {error}") from error
+    if not isinstance(had, dict) or not _are_objects(groups) or not _are_objects(history):
+        raise _damaged(file, "its settings, groups or history are no objects")
     for name, value in settings.items():
         if had.get(name) != value:
             raise InputError(
@@ -385,20 +421,38 @@ def _load_checkpoint(
                 file=file,
                 expected="the same settings, or --force to begin anew",
             )
+    if [entry.get("step") for entry in history] != list(range(1, len(history) + 1)):
+        raise _damaged(file, "its history lacks steps")
     own = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
-    model.load_state_dict(own, strict=False)
+    expected = {name: value.shape for name, value in _unique(model).items()}
+    if {name: value.shape for name, value in own.items()} != expected:
+        raise _damaged(file, "its weights are of another model, or some are missing")
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
-        if name.startswith("optimizer."):
-            _, number, key = name.split(".", 2)
-            state.setdefault(int(number), {})[key] = value
-    groups = json.loads(metadata["groups"])
+        found = OF_OPTIMIZER.fullmatch(name)
+        if found is not None:
+            state.setdefault(int(found[1]), {})[found[2]] = value
+        elif not name.startswith("model."):
+            raise _damaged(file, f"it holds '{name}'")
     for group in groups:
         # JSON has lists where torch has tuples.
         group |= {key: tuple(value) for key, value in group.items() if key.endswith("betas")}
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
-    history = json.loads(metadata["history"])
+    if not state.keys() <= {number for group in groups for number in group.get("params", ())}:
+        raise _damaged(file, "it holds states of parameters that no group has")
+    try:
+        optimizer.load_state_dict({"state": state, "param_groups": groups})
+    except (InputError, KeyError, TypeError, ValueError) as error:
+        raise _damaged(file, str(error).splitlines()[0]) from error
+    model.load_state_dict(own, strict=False)
     return len(history), history
+
+
+def _damaged(file: Path, reason: str) -> InputError:
+    return InputError(f"is damaged: {reason}", file=file, expected="the checkpoint of a stopped run")
+
+
+def _are_objects(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(one, dict) for one in values)
 
 
 def _unique(model: nn.Module) -> dict[str, Tensor]:
