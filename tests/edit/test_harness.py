@@ -74,5 +74,5 @@ def test_what_the_harness_can_t_do_is_said_in_one_line(asked):
 def test_a_missing_harness_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     lm = random_llama()
-    with pytest.raises(MissingPackageError, match="pip install lm-eval"):
+    with pytest.raises(MissingPackageError, match="edit-harness"):
         harness_scores(lm.model, lm.tokenizer, ["mmlu"])

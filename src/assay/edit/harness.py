@@ -101,11 +101,11 @@ def load_harness() -> tuple[Any, Any]:
     Raises
     ------
     MissingPackageError
-        lm-eval isn't installed.
+        The extra ``edit-harness`` isn't installed.
     """
     try:
         from lm_eval import simple_evaluate
         from lm_eval.models.huggingface import HFLM
     except ImportError as error:
-        raise MissingPackageError("lm-eval", what="a task of the evaluation harness") from error
+        raise MissingPackageError("lm-eval", what="a task of the evaluation harness", extra="edit-harness") from error
     return simple_evaluate, HFLM

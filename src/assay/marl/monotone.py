@@ -60,6 +60,8 @@ class MonotoneFit(Fit):
 
     Attributes
     ----------
+    values, squared_error, tops, finds_optimum
+        As in `Fit`.
     error_by_top : ndarray of float64, shape (A, ..., A)
         The least squared error of a monotone fit in whose orders this joint action consists of every agent's highest
         action. Each is a basin in which gradient descent can end.
