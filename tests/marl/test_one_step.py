@@ -156,9 +156,9 @@ def run_of(best: list[list[int]], payoffs: tuple[tuple[int, np.ndarray], ...]) -
 def test_recovery_counts_updates_until_nine_tenths_are_optimal_for_good():
     payoffs = ((0, DIAGONAL), (200, MOVED))
     stays = [0] * 400
-    follows = [0] * 200 + [2, 0, 2] * 10 + [2] * 170
-    assert run_of([follows] * 10, payoffs).recovery(1) == 29 - 1
-    assert run_of([follows] * 9 + [stays], payoffs).recovery(1) == 28
+    follows = [0] * 200 + [2, 0, 2] * 10 + [2] * 170  # the last lapse is 28 updates after the move
+    assert run_of([follows] * 10, payoffs).recovery(1) == 29
+    assert run_of([follows] * 9 + [stays], payoffs).recovery(1) == 29
     assert run_of([follows] * 8 + [stays] * 2, payoffs).recovery(1) is None
     late = [0] * 350 + [2] * 50
     assert run_of([late] * 10, payoffs).recovery(1) is None

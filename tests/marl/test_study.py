@@ -120,7 +120,9 @@ def test_claims_about_one_case_name_one_that_the_laptop_scale_has():
 
 
 def test_paper_cases_say_what_they_need():
-    for case in PAPER.cases:
+    foreign = [case for case in PAPER.cases if case.settings["kind"] == "team"]
+    assert foreign
+    for case in foreign:
         assert case.lacks is not None
         missing = replace(case).lacks()
         assert missing == "" or "StarCraft" in missing or "Football" in missing
