@@ -582,6 +582,16 @@ def test_a_model_that_memory_can_not_hold_is_said_to_be_too_large(capsys, monkey
     assert said in refusal_of(capsys, "train", "text.txt", "-o", "m")
 
 
+def test_a_model_of_hugging_face_adds_no_words_of_its_own():
+    pytest.importorskip("transformers")
+    save_gpt2("gpt2")
+    # In a process of its own, since transformers says what it notes once a process.
+    for command in (("finetune", "--steps", "1", "-o", "tuned"), ("probe", "--steps", "1")):
+        words = ["assay", "lowrank", command[0], "text.txt", "-m", "gpt2", "--context", "16", *command[1:], "-q"]
+        done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, check=True)
+        assert (done.stdout, done.stderr) == ("", "")
+
+
 def test_a_model_without_its_tokenizer_and_one_with_nan_are_said_to_be_so(capsys):
     pytest.importorskip("transformers")
     save_gpt2("gpt2")

@@ -368,7 +368,7 @@ def probe(
     """
     from assay.core.device import resolve_device
     from assay.core.texts import name_of, read_texts
-    from assay.lowrank.models import load_language, new_language
+    from assay.lowrank.models import errors_only, load_language, new_language
     from assay.lowrank.probe import probe_projection
     from assay.lowrank.texts import Corpus
 
@@ -392,7 +392,7 @@ def probe(
     corpus = Corpus(texts, language.tokens, context=context, source=name_of(text))
     language.model.to(place)
     batches = (corpus.batch(step, size=batch, seed=seed).to(place) for step in range(steps))
-    with warnings_in_one_line(reporting), stop_that_says("stopped; nothing was written"):
+    with warnings_in_one_line(reporting), errors_only(), stop_that_says("stopped; nothing was written"):
         report = probe_projection(
             language.model,
             ({"input_ids": rows, "labels": rows} for rows in batches),
@@ -527,7 +527,7 @@ def _run(
     """Read, train, write: what `train` and `finetune` share."""
     from assay.core.device import resolve_device
     from assay.core.texts import name_of, read_texts
-    from assay.lowrank.models import save_language
+    from assay.lowrank.models import errors_only, save_language
     from assay.lowrank.optimizer import LowRankOptimizer
     from assay.lowrank.texts import Corpus
     from assay.lowrank.training import live_bytes, make_optimizer, train
@@ -542,7 +542,7 @@ def _run(
     _require_context(language, context)
     corpus = Corpus(texts, language.tokens, context=context, source=name_of(text))
     language.model.to(place)
-    with warnings_in_one_line(reporting):
+    with warnings_in_one_line(reporting), errors_only():
         optimizer = make_optimizer(optimising.optimizer, language.model, **settings)
         if isinstance(optimizer, LowRankOptimizer):
             optimizer.track = optimising.optimizer in ("dct-adamw", "trion")

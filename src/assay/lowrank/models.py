@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -28,6 +29,7 @@ __all__ = [
     "LlamaSettings",
     "SmallLlama",
     "errors_of_the_disk",
+    "errors_only",
     "load_language",
     "load_tokens",
     "new_language",
@@ -353,6 +355,21 @@ def load_tokens(name: str) -> Tokens:
         raise InputError(
             f"can't be loaded: {reason}", file=name, expected="a folder with a tokenizer, or a hub's identifier"
         ) from error
+
+
+@contextlib.contextmanager
+def errors_only() -> Iterator[None]:
+    """Keep what transformers notes about a model while it runs off standard error, where it was imported at all."""
+    transformers = sys.modules.get("transformers")
+    if transformers is None:
+        yield
+        return
+    before = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers.logging.set_verbosity(before)
 
 
 @contextlib.contextmanager

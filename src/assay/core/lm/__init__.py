@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from assay.core.lm.generation import generate as generate
     from assay.core.lm.loading import LanguageModel as LanguageModel
     from assay.core.lm.loading import load_language_model as load_language_model
-    from assay.core.lm.random_llama import random_llama as random_llama
     from assay.core.lm.recording import Recording as Recording
     from assay.core.lm.recording import record as record
     from assay.core.lm.recording import record_after_prefix as record_after_prefix
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from assay.core.lm.scoring import encode as encode
     from assay.core.lm.scoring import next_token_log_probabilities as next_token_log_probabilities
     from assay.core.lm.scoring import score_answers as score_answers
+    from assay.core.lm.small_model import random_llama as random_llama
 
 __all__ = [
     "Anatomy",
@@ -68,7 +68,7 @@ _MODULE_OF = {
     "generate": "generation",
     "load_language_model": "loading",
     "next_token_log_probabilities": "scoring",
-    "random_llama": "random_llama",
+    "random_llama": "small_model",
     "record": "recording",
     "record_after_prefix": "recording",
     "replay": "recording",

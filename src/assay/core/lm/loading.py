@@ -85,7 +85,7 @@ def load_language_model(name: str = DEFAULT, *, dtype: str = "float32", device: 
     require("torch", what="a language model")
     require("transformers", what="a language model")
     where, kind = resolve_device(device), resolve_dtype(dtype)
-    from assay.core.lm.random_llama import NAME, random_llama
+    from assay.core.lm.small_model import NAME, random_llama
 
     if name == NAME:
         small = random_llama(dtype=kind)
