@@ -137,6 +137,15 @@ def public_names(card: Card) -> Iterator[str]:
             getattr(package, name)
         except (AttributeError, ImportError) as error:
             yield f"{name} can't be imported: {error}"
+    whole = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == card.package
+        for alias in node.names
+    }
+    for name in sorted(set(listed) - whole):
+        if (card.folder / f"{name}.py").exists():
+            yield f"{name} is also the name of a module, which takes its place once it is imported"
 
 
 def docstrings(card: Card) -> Iterator[str]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from assay.lact.layers import SmallChunkWarning as SmallChunkWarning
     from assay.lact.metrics import psnr as psnr
     from assay.lact.metrics import ssim as ssim
-    from assay.lact.newton_schulz import newton_schulz as newton_schulz
+    from assay.lact.orthogonal import newton_schulz as newton_schulz
     from assay.lact.parallel import context_parallel_lact as context_parallel_lact
     from assay.lact.parallel import gather_chunks as gather_chunks
     from assay.lact.parallel import head_parallel_lact as head_parallel_lact
@@ -138,7 +138,7 @@ _MODULE_OF = {
     "lact": "functional",
     "load_view_model": "views",
     "make_view_model": "views",
-    "newton_schulz": "newton_schulz",
+    "newton_schulz": "orthogonal",
     "parameter_groups": "convert",
     "psnr": "metrics",
     "read_posed_images": "cameras",

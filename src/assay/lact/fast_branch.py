@@ -21,7 +21,7 @@ from assay.lact.baselines import MEMORIES, RecurrentMemory
 from assay.lact.fast_weights import FastState, Rule, check_rule, has_momentum, start
 from assay.lact.functional import lact
 from assay.lact.layers import InitialFastWeights, TokenRates, l2_normalised, warn_if_chunk_is_small
-from assay.lact.newton_schulz import Coefficients, check_coefficients
+from assay.lact.orthogonal import Coefficients, check_coefficients
 from assay.lact.plans import check_chunk_size
 
 __all__ = ["FastBranch", "MixerSettings"]

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from assay.core.errors import InputError
-from assay.lact.newton_schulz import Coefficients, check_coefficients, newton_schulz
+from assay.lact.orthogonal import Coefficients, check_coefficients, newton_schulz
 
 __all__ = [
     "FastState",

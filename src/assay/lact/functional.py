@@ -20,7 +20,7 @@ from assay.lact.fast_weights import (
     has_momentum,
     start,
 )
-from assay.lact.newton_schulz import Coefficients, check_coefficients
+from assay.lact.orthogonal import Coefficients, check_coefficients
 from assay.lact.plans import Mode, Plan, Segment, check_chunk_size, check_mode
 from assay.lact.recompute import recomputed
 from assay.lact.streaming import Piece, Reading, feed

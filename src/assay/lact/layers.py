@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from assay.core.errors import InputError
 from assay.lact.fast_weights import FastState, FastWeights, Rule, check_rule, has_momentum, start
 from assay.lact.functional import lact
-from assay.lact.newton_schulz import Coefficients, check_coefficients
+from assay.lact.orthogonal import Coefficients, check_coefficients
 from assay.lact.plans import Mode, Plan, check_chunk_size, check_mode
 from assay.lact.state import LaCTState, config_hash
 from assay.lact.streaming import Reading, end_of_input

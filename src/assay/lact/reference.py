@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from assay.lact.fast_weights import FastWeights, Rule
-from assay.lact.newton_schulz import COEFFICIENTS, Coefficients
+from assay.lact.orthogonal import COEFFICIENTS, Coefficients
 
 __all__ = ["reference_lact", "reference_newton_schulz"]
 

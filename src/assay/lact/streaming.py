@@ -22,7 +22,7 @@ from assay.lact.fast_weights import (
     fast_weight_apply,
     needs_graph,
 )
-from assay.lact.newton_schulz import Coefficients
+from assay.lact.orthogonal import Coefficients
 from assay.lact.plans import check_chunk_size
 from assay.lact.recompute import recomputed
 

@@ -20,7 +20,7 @@ from assay.lact.attention import apply_rope, rope_tables
 from assay.lact.fast_weights import Rule
 from assay.lact.functional import lact
 from assay.lact.layers import InitialFastWeights, TokenRates, l2_normalised
-from assay.lact.newton_schulz import Coefficients
+from assay.lact.orthogonal import Coefficients
 from assay.lact.plans import Plan
 
 __all__ = [

@@ -26,7 +26,7 @@ from assay.core.errors import InputError
 from assay.lact.cameras import RAY_CHANNELS, Cameras, camera_rays
 from assay.lact.fast_weights import FastWeights, Rule, start
 from assay.lact.layers import FastNet, LaCT
-from assay.lact.newton_schulz import Coefficients
+from assay.lact.orthogonal import Coefficients
 from assay.lact.plans import Plan, Segment
 from assay.lact.state import LaCTState, config_hash
 

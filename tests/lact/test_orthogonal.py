@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from assay.core.errors import InputError
-from assay.lact.newton_schulz import COEFFICIENTS, newton_schulz, singular_value_after
+from assay.lact.orthogonal import COEFFICIENTS, newton_schulz, singular_value_after
 from assay.lact.reference import reference_newton_schulz
 
 SETS = pytest.mark.parametrize("coefficients", list(COEFFICIENTS))
