@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,7 @@ from torch import Tensor, nn
 from assay.core.errors import InputError
 from assay.core.files import atomic_path, existing_file
 
-__all__ = ["CHECKPOINT", "load_checkpoint", "save_checkpoint", "stop_between_steps"]
+__all__ = ["CHECKPOINT", "load_checkpoint", "save_checkpoint"]
 
 CHECKPOINT = "checkpoint.safetensors"
 FORMAT = "assay.lact training 1"
@@ -127,33 +124,6 @@ def load_checkpoint(
     optimizer.load_state_dict({"state": state, "param_groups": groups})
     history: list[dict[str, Any]] = json.loads(metadata["history"])
     return history
-
-
-@contextmanager
-def stop_between_steps() -> Iterator[Callable[[], bool]]:
-    """Let an interrupt wait for the end of a step; a second one doesn't.
-
-    Yields
-    ------
-    callable
-        Says whether a stop was asked for.
-    """
-    asked: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def note(number: int, frame: Any) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(number)
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield lambda: bool(asked)
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _untied(model: nn.Module) -> dict[str, Tensor]:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import signal
-import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +17,7 @@ from torch.nn import functional
 
 from assay.core.errors import InputError
 from assay.core.files import atomic_path
+from assay.core.interruption import stop_between_steps
 from assay.core.texts import ByteTokens, standard_library
 from assay.lact.language import LaCTConfig, LaCTForCausalLM
 from assay.lact.recall import DIGITS, IGNORED, RecallTask, plant_needle, recall_accuracy
@@ -218,7 +216,7 @@ def train_language(
     if resume and checkpoint is not None:
         history = _load_checkpoint(checkpoint, model, optimizer, settings or {})
     model.train()
-    with _stop_between_steps() as asked_to_stop:
+    with stop_between_steps() as asked_to_stop:
         for step in range(len(history), plan.steps):
             for group in optimizer.param_groups:
                 group["lr"] = plan.lr * plan.factor(step)
@@ -497,27 +495,6 @@ def loss_figure(history: list[dict[str, Any]], *, title: str) -> Figure:
     axes.set(xlabel="step", ylabel="loss (nats a token)", title=title)
     axes.legend()
     return figure
-
-
-@contextmanager
-def _stop_between_steps() -> Iterator[Callable[[], bool]]:
-    """Let an interrupt wait for the end of a step; a second one doesn't."""
-    asked: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def note(number: int, frame: Any) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(number)
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield lambda: bool(asked)
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _save_checkpoint(

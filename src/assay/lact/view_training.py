@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from assay.core.errors import InputError
+from assay.core.interruption import stop_between_steps
 from assay.lact.cameras import Cameras, PosedImages, mean_camera_frame
-from assay.lact.checkpoints import load_checkpoint, save_checkpoint, stop_between_steps
+from assay.lact.checkpoints import load_checkpoint, save_checkpoint
 from assay.lact.metrics import psnr
 from assay.lact.scenes import sphere_views
 from assay.lact.views import ViewConfig, ViewSynthesis, make_view_model

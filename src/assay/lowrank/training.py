@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ from torch import Tensor, nn
 
 from assay.core.errors import InputError
 from assay.core.files import atomic_path
+from assay.core.interruption import stop_between_steps
 from assay.lowrank.groups import low_rank_param_groups
 from assay.lowrank.models import errors_of_the_disk
 from assay.lowrank.optimizer import LowRankOptimizer
@@ -269,7 +268,7 @@ def train(
         first, history = _load_checkpoint(checkpoint, model, optimizer, settings or {})
     held_out = corpus.validation(rows=VALIDATION_ROWS).to(device)
     model.train()
-    with _stop_between_steps() as asked_to_stop:
+    with stop_between_steps() as asked_to_stop:
         for step in range(first, plan.steps):
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * plan.factor(step)
@@ -306,29 +305,6 @@ def _require_finite(entry: Mapping[str, Any]) -> None:
                 f"the {name.replace('_', ' ')} is {entry[name]} at step {entry['step']}",
                 expected="a finite loss (a lower learning rate, or clipping)",
             )
-
-
-@contextmanager
-def _stop_between_steps() -> Iterator[Callable[[], bool]]:
-    """Let an interrupt wait for the end of a step, which would otherwise leave weights half changed; a second one
-    doesn't.
-    """
-    asked: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def note(number: int, frame: Any) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(number)
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield lambda: bool(asked)
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _one_step(model: nn.Module, optimizer: torch.optim.Optimizer, rows: Tensor, plan: Plan) -> dict[str, Any]:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
@@ -19,6 +16,7 @@ from torch import Tensor
 
 from assay.core.device import resolve_device, resolve_dtype
 from assay.core.errors import AssayError, InputError
+from assay.core.interruption import stop_between_steps
 from assay.marl.checkpoint import read_checkpoint, write_checkpoint
 from assay.marl.environments.vector import Frame, VecEnv, require_finite, require_some_action
 from assay.marl.losses import S2QLoss, candidate_distribution
@@ -153,7 +151,7 @@ class Learner:
         self._env: VecEnv | None = None
         self._env_state: Mapping[str, Any] | None = None
         self._memory: TeamMemory | None = None
-        self._stop = False
+        self._asked_to_stop: Callable[[], bool] = _never
 
     def fit(
         self,
@@ -219,7 +217,7 @@ class Learner:
         evaluated = {"env": eval_env or env, "episodes": eval_episodes, "seed": eval_seed}
         began, before = time.perf_counter(), self.seconds
         try:
-            with self._interruptible():
+            with stop_between_steps() as self._asked_to_stop:
                 while self.steps < total_steps:
                     self._collect_and_learn(env)
                     self.seconds = before + time.perf_counter() - began
@@ -229,10 +227,14 @@ class Learner:
                         self._report(evaluated if evaluates else None, callbacks)
                     if checkpoint is not None and (checkpoints.due(self.steps) or last):
                         self.save(checkpoint, force=True)
+                if self._asked_to_stop():
+                    raise KeyboardInterrupt
         except (KeyboardInterrupt, AssayError):
             if checkpoint is not None:
                 self.save(checkpoint, force=True)
             raise
+        finally:
+            self._asked_to_stop = _never
         return self.log
 
     def update(self, batch: EpisodeBatch | None = None) -> dict[str, float]:
@@ -320,7 +322,7 @@ class Learner:
         length, terminated = np.zeros(env.n, np.int64), np.zeros(env.n, np.bool_)
         entropies, together, drawn = 0.0, 0, 0
         while running.any():
-            if self._stop:
+            if self._asked_to_stop():
                 raise KeyboardInterrupt
             step = len(choices)
             _check_frame(frame, running, step=step)
@@ -625,7 +627,7 @@ class Learner:
         running = np.ones(env.n, np.bool_)
         sums, length = np.zeros(env.n), np.zeros(env.n, np.int64)
         while running.any():
-            if self._stop:
+            if self._asked_to_stop():
                 raise KeyboardInterrupt
             _check_frame(frame, running, step=int(length.max()))
             _, greedy = memory.look(frame.obs, frame.avail)
@@ -674,32 +676,6 @@ class Learner:
                 "values; temperature='auto' follows them",
                 stacklevel=3,
             )
-
-    @contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        """Let Ctrl-C end an episode or a gradient step at a place where the state is whole; a second one at once."""
-        self._stop = False
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = signal.getsignal(signal.SIGINT)
-        if not callable(before):
-            yield
-            return
-
-        def stop(number: int, frame: Any) -> None:
-            if self._stop:
-                raise KeyboardInterrupt
-            self._stop = True
-
-        signal.signal(signal.SIGINT, stop)
-        try:
-            yield
-            if self._stop:
-                raise KeyboardInterrupt
-        finally:
-            self._stop = False
-            signal.signal(signal.SIGINT, before)
 
     def _require_env(self, env: VecEnv) -> None:
         for name in ("n_agents", "n_actions", "obs_size", "state_size"):
@@ -946,6 +922,10 @@ def load_learner(path: str | os.PathLike[str], *, device: str | None = None) -> 
 def _plain_settings(mixer: str, settings: Mapping[str, Any]) -> Settings:
     fixed = {"K": 0, "mixer": mixer, "central": False, "weighting": "none", "mix": 0.0, "selector": "greedy"}
     return Settings().changed(**{**settings, **fixed})
+
+
+def _never() -> bool:
+    return False
 
 
 def _check_frame(frame: Frame, running: NDArray[np.bool_], *, step: int) -> None:
